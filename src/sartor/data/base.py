@@ -1,0 +1,70 @@
+"""The contract of a data source: labelled images of one shape, handed out by index.
+
+Images are uint8 tensors (B, C, S, S) with values 0..255. Sources that fit in memory keep them
+there (`Arrays`); larger folders are decoded batch by batch.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sartor.task import Task
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Index = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A file that could not be used, and why; it is counted and named in the report."""
+
+    name: str
+    reason: str
+
+
+class Images(ABC):
+    """Labelled images, all of shape ``task.channels x task.image x task.image``."""
+
+    name: str
+    task: Task
+    class_names: tuple[str, ...]
+    labels: Index
+    test: Index | None  # where the source brings its own test images (MNIST, CIFAR); else None
+    skipped: Sequence[Skipped]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @abstractmethod
+    def pixels(self, index: Index) -> Tensor:
+        """The images at `index`, uint8 (B, C, S, S) on the CPU."""
+
+    @abstractmethod
+    def digest(self) -> str:
+        """A sha256 over pixels (or files) and labels: the data's identity in the certificate."""
+
+
+@dataclass(frozen=True, eq=False)
+class Splits:
+    """Disjoint indices into one source. The search sees train and val; test is looked at once, at the end."""
+
+    train: Index
+    val: Index
+    test: Index
+
+    def to_json(self) -> dict[str, Any]:
+        """For splits.json."""
+        return {"train": self.train.tolist(), "val": self.val.tolist(), "test": self.test.tolist()}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Splits:
+        """Read what `to_json` wrote."""
+        return cls(*(np.asarray(data[k], np.int64) for k in ("train", "val", "test")))

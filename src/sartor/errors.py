@@ -1,0 +1,53 @@
+"""The errors a user can meet, and what each means for the command line's exit code.
+
+SartorError                 anything Sartor refuses to do, with a message a person can act on
+├── BadInput                an option, a file or a folder is not what it must be
+│   └── RunError            a run directory that cannot be used as it is
+├── Infeasible              no network of the space meets the budgets
+├── Diverged                training produced a loss that is not a number
+├── SolverError             a solver's answer failed its re-evaluation
+└── MissingDependency       an optional package is needed here
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+
+
+class SartorError(Exception):
+    """Base of all expected errors; the CLI prints the message alone and exits with `exit_code`."""
+
+    exit_code = 2
+
+
+class BadInput(SartorError, ValueError):
+    """What was given is not what must hold; the message says both and what to do."""
+
+
+class RunError(BadInput):
+    """A run directory is locked, incomplete, damaged or belongs to another configuration."""
+
+
+class Infeasible(SartorError):
+    """No architecture of the space meets the budgets; the message names the least achievable."""
+
+
+class Diverged(SartorError):
+    """The training loss stopped being finite."""
+
+
+class SolverError(SartorError):
+    """A solver returned something that its own re-evaluation contradicts."""
+
+
+class MissingDependency(SartorError, ImportError):
+    """An optional package is not installed; the message names the extra that brings it."""
+
+
+def require(module: str, extra: str) -> ModuleType:
+    """Import an optional package, or say which extra installs it."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise MissingDependency(f"{module} is needed here: pip install 'sartor[{extra}]'.") from error

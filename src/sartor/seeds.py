@@ -1,0 +1,33 @@
+"""Random streams: one root seed, an independent stream for every purpose and moment."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, slots=True)
+class Seeds:
+    """Streams are functions of (root, purpose, moment), so resuming at a moment needs no saved state."""
+
+    root: int
+
+    def rng(self, purpose: str, *moment: int) -> np.random.Generator:
+        """A numpy stream; adding a purpose never shifts the others."""
+        return np.random.default_rng([self.root, zlib.crc32(purpose.encode()), *moment])
+
+    def number(self, purpose: str, *moment: int) -> int:
+        """A 63-bit seed for a library that wants an integer."""
+        return int(self.rng(purpose, *moment).integers(2**63))
+
+    def torch(self, purpose: str, *moment: int, device: str | torch.device = "cpu") -> torch.Generator:
+        """A torch generator on `device`."""
+        import torch
+
+        return torch.Generator(device).manual_seed(self.number(purpose, *moment))

@@ -1,0 +1,113 @@
+"""The contract of a search space.
+
+Who runs in a supernet is said in one of three ways:
+
+- an `Arch`: one path for the whole batch;
+- `Picks`, a (B, choices) integer array on the CPU: a path of its own for every image ("multi-path");
+- `Gates`, a weight vector a choice: a mixture of all the options.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sartor.arch import Arch, Choice, canonical
+from sartor.quadratic import Limit
+from sartor.task import Task
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+Shape = tuple[int, int, int]
+Picks = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Gates:
+    """One weight an option for every choice: `weights[i]` has as many entries as choice i has options."""
+
+    weights: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of the network that a cost can price on its own.
+
+    It is present when all the ``(choice, option)`` pairs of `when` (at most two) are picked. Parts
+    with the same `key` are the same module at the same input shape, so one price serves them all.
+    """
+
+    key: str
+    build: Callable[[], nn.Module]
+    in_shape: Shape
+    when: tuple[tuple[int, int], ...] = ()
+
+
+class Supernet(ABC):
+    """All networks of a space in one set of shared weights; every implementation is also an `nn.Module`."""
+
+    @abstractmethod
+    def trace(self, x: Tensor, who: Arch | Picks | Gates) -> tuple[list[Tensor], Tensor]:
+        """The features after every stage (for distillation) and the logits."""
+
+    @abstractmethod
+    def extract(self, arch: Arch) -> nn.Module:
+        """The stand-alone network with the inherited weights: in evaluation mode, the same logits."""
+
+    def sort_channels(self, importance: dict[str, Tensor]) -> None:  # noqa: B027 - optional by design
+        """Reorder shared channels by importance so that narrow options keep the best; optional."""
+
+
+class Space(ABC):
+    """A frozen dataclass whose fields are its options."""
+
+    rules: ClassVar[tuple[Limit, ...]] = ()
+
+    @property
+    @abstractmethod
+    def choices(self) -> tuple[Choice, ...]:
+        """The decisions, in the order of `Arch.picks`."""
+
+    @property
+    @abstractmethod
+    def heaviest(self) -> Arch:
+        """The largest network: it is trained first and teaches the others."""
+
+    @abstractmethod
+    def fitted(self, task: Task) -> Space:
+        """This space with whatever depends on the image size (strides, widths) settled for `task`."""
+
+    @abstractmethod
+    def supernet(self, task: Task) -> Any:
+        """A new `Supernet`, initialised from torch's random state."""
+
+    @abstractmethod
+    def network(self, arch: Arch, task: Task) -> nn.Module:
+        """A new stand-alone network."""
+
+    @abstractmethod
+    def parts(self, task: Task) -> Iterator[Part]:
+        """Every part of every network of the space."""
+
+    @abstractmethod
+    def describe(self, arch: Arch) -> str:
+        """The architecture in the notation customary for this space."""
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Number of options of every choice."""
+        return tuple(len(c.options) for c in self.choices)
+
+    def sample(self, rng: np.random.Generator) -> Arch:
+        """A uniformly random option for every choice."""
+        return canonical(self.choices, Arch(tuple(int(rng.integers(n)) for n in self.sizes)))
+
+    def sample_picks(self, rng: np.random.Generator, count: int) -> Picks:
+        """Uniformly random options for `count` images at once."""
+        return np.stack([rng.integers(n, size=count) for n in self.sizes], axis=1)
