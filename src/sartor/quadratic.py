@@ -48,7 +48,7 @@ class Quadratic:
         for (i, j), table in pairs.items():
             if i == j or table.shape != (self.sizes[i], self.sizes[j]):
                 raise BadInput(f"pair term {i, j} does not fit sizes {self.sizes}: its shape is {table.shape}.")
-        tables = [np.float64(self.constant), *linear.values(), *pairs.values()]
+        tables: list[Array] = [np.asarray(self.constant, np.float64), *linear.values(), *pairs.values()]
         if not all(np.isfinite(t).all() for t in tables):
             raise BadInput("every coefficient of a quadratic must be a finite number.")
         object.__setattr__(self, "constant", float(self.constant))
@@ -137,7 +137,9 @@ class Limit:
 
 def additive(sizes: Sequence[int], terms: Sequence[tuple[tuple[tuple[int, int], ...], float]]) -> Quadratic:
     """Sum of prices, each due when all of its ``(choice, option)`` conditions (at most two) are picked."""
-    constant, linear, pairs = 0.0, {}, {}
+    constant = 0.0
+    linear: dict[int, Array] = {}
+    pairs: dict[tuple[int, int], Array] = {}
     for when, price in terms:
         if len(when) == 0:
             constant += price

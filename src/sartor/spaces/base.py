@@ -60,8 +60,11 @@ class Supernet(ABC):
     def extract(self, arch: Arch) -> nn.Module:
         """The stand-alone network with the inherited weights: in evaluation mode, the same logits."""
 
-    def sort_channels(self, importance: dict[str, Tensor]) -> None:  # noqa: B027 - optional by design
-        """Reorder shared channels by importance so that narrow options keep the best; optional."""
+    def sort_channels(self) -> None:  # noqa: B027 - optional by design
+        """Reorder shared channels by the importance that gradients in `.grad` give; optional."""
+
+    def inherit(self) -> None:  # noqa: B027 - optional by design
+        """Start what the heaviest network never ran from what it learnt; optional."""
 
 
 class Space(ABC):
@@ -81,7 +84,7 @@ class Space(ABC):
 
     @abstractmethod
     def fitted(self, task: Task) -> Space:
-        """This space with whatever depends on the image size (strides, widths) settled for `task`."""
+        """The same space with whatever depends on the image size (strides, widths) settled for `task`."""
 
     @abstractmethod
     def supernet(self, task: Task) -> Any:
