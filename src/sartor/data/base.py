@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from sartor.task import Task
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 Index = NDArray[np.int64]
@@ -46,6 +47,10 @@ class Images(ABC):
     @abstractmethod
     def pixels(self, index: Index) -> Tensor:
         """The images at `index`, uint8 (B, C, S, S) on the CPU."""
+
+    def resident(self, device: str | torch.device) -> Tensor | None:
+        """All pixels as one tensor on `device`, made once and shared; None where `pixels` must be asked."""
+        return None
 
     @abstractmethod
     def digest(self) -> str:

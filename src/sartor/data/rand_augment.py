@@ -1,0 +1,168 @@
+"""One layer of RandAugment (arXiv:1909.13719) for a whole batch: an operation an image, uniformly drawn.
+
+Images are dealt to operations by systematic sampling: after a random order, slot i of B gets operation
+``floor(K (i + u) / B)`` with one ``u ~ U[0, 1)``. Every image still meets each of the K operations with probability
+1/K, but a group of neighbouring operations concerns a range of slots whose size is known beforehand. So a group works
+on its share of the batch only, without asking the device how many images drew it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+# n images of a group, C channels, S side
+OPERATIONS = (
+    "rotate", "shear-x", "shear-y", "translate-x", "translate-y",
+    "solarize", "solarize-add", "posterize", "autocontrast", "equalize",
+    "colour", "contrast", "brightness", "sharpness",
+    "identity",
+)  # fmt: skip
+_NUMBER = {name: k for k, name in enumerate(OPERATIONS)}
+
+
+def layer(x: Tensor, magnitude: float, spread: float, generator: torch.Generator) -> Tensor:
+    """One operation an image of uint8 `x` (B, C, H, W), its strength drawn from N(magnitude, spread) within 0..10."""
+    b, kinds = x.shape[0], len(OPERATIONS)
+    draw = torch.rand((3, b), generator=generator, device=x.device)
+    level = magnitude + spread * torch.randn(b, generator=generator, device=x.device)
+    level = level.clamp_(0, 10) / 10
+    sign = torch.where(draw[0] < 0.5, -1.0, 1.0)
+    order = draw[1].argsort()
+    slot = torch.arange(b, device=x.device) + draw[2, :1]
+    operation = (slot * (kinds / b)).long().clamp_(max=kinds - 1)
+    out = x.clone()
+    for first, last, apply in _GROUPS:
+        share = slice(first * b // kinds, -(-(last + 1) * b // kinds))  # every slot that may hold one of the group
+        who, drawn = order[share], operation[share]
+        part = out.index_select(0, who)
+        mine = ((drawn >= first) & (drawn <= last))[:, None, None, None]
+        changed = apply(part, drawn, level[share], sign[share])
+        out.index_copy_(0, who, torch.where(mine, changed, part))
+    return out
+
+
+def affine(x: Tensor, drawn: Tensor, level: Tensor, sign: Tensor) -> Tensor:
+    """Rotation up to 30 degrees, shear up to 0.3, shift up to 0.45 of the side; the border pixel fills what is bare."""
+    amount, zero = level * sign, torch.zeros_like(level)
+
+    def of(name: str, most: float) -> Tensor:
+        return torch.where(drawn == _NUMBER[name], amount * most, zero)
+
+    angle = of("rotate", math.radians(30))
+    cos, sin = angle.cos(), angle.sin()
+    x_row = torch.stack([cos, of("shear-x", 0.3) - sin, of("translate-x", 0.9)], 1)  # the grid spans 2, not 1
+    y_row = torch.stack([of("shear-y", 0.3) + sin, cos, of("translate-y", 0.9)], 1)
+    return warp(x, torch.stack([x_row, y_row], 1))
+
+
+def warp(x: Tensor, matrix: Tensor) -> Tensor:
+    """Each image of uint8 `x` under its own affine map (n, 2, 3), bilinear, the border pixel repeated outside."""
+    grid = F.affine_grid(matrix, list(x.shape), align_corners=False)
+    moved = F.grid_sample(x.float(), grid, mode="bilinear", padding_mode="border", align_corners=False)
+    return to_uint8(moved)
+
+
+def tone(x: Tensor, drawn: Tensor, level: Tensor, sign: Tensor) -> Tensor:
+    """Operations that map each value of a channel to another: one table (n, C, 256) an image, one look-up."""
+    n, c = x.shape[:2]
+    counts = histogram(x)
+    value = torch.arange(256, device=x.device).expand(n, c, 256)
+
+    def per_image(t: Tensor) -> Tensor:
+        return t.long()[:, None, None]
+
+    kind = per_image(drawn)
+    table = torch.where(kind == _NUMBER["solarize"], solarize_table(value, per_image(256 - level * 256)), value)
+    table = torch.where(kind == _NUMBER["solarize-add"], solarize_add_table(value, per_image(level * 110)), table)
+    bits = per_image(8 - (level * 4).round())
+    table = torch.where(kind == _NUMBER["posterize"], posterize_table(value, bits), table)
+    table = torch.where(kind == _NUMBER["autocontrast"], autocontrast_table(value, counts), table)
+    table = torch.where(kind == _NUMBER["equalize"], equalize_table(counts), table)
+    return table.to(torch.uint8).gather(2, x.flatten(2).long()).view_as(x)
+
+
+def histogram(x: Tensor) -> Tensor:
+    """How often each value occurs in each channel: int64 (n, C, 256) of uint8 (n, C, H, W)."""
+    n, c = x.shape[:2]
+    counts = torch.zeros((n, c, 256), dtype=torch.int64, device=x.device)
+    flat = x.flatten(2).long()
+    return counts.scatter_add_(2, flat, torch.ones_like(flat))
+
+
+def solarize_table(value: Tensor, threshold: Tensor) -> Tensor:
+    """Values from the threshold on are inverted."""
+    return torch.where(value < threshold, value, 255 - value)
+
+
+def solarize_add_table(value: Tensor, added: Tensor) -> Tensor:
+    """Values under 128 are raised by `added`."""
+    return torch.where(value < 128, (value + added).clamp(max=255), value)
+
+
+def posterize_table(value: Tensor, bits: Tensor) -> Tensor:
+    """The `bits` highest bits stay."""
+    step = torch.ones_like(bits) << (8 - bits)
+    return torch.div(value, step, rounding_mode="floor") * step
+
+
+def autocontrast_table(value: Tensor, counts: Tensor) -> Tensor:
+    """The darkest value of a channel becomes 0, the brightest 255; a flat channel stays."""
+    present = counts > 0
+    low = present.int().argmax(-1, keepdim=True)
+    high = 255 - present.flip(-1).int().argmax(-1, keepdim=True)
+    span = (high - low).clamp(min=1)
+    stretched = torch.div((value - low) * 255, span, rounding_mode="floor").clamp(0, 255)
+    return torch.where(high > low, stretched, value)
+
+
+def equalize_table(counts: Tensor) -> Tensor:
+    """Histogram equalisation exactly as Pillow's ImageOps.equalize, with integers only."""
+    value = torch.arange(256, device=counts.device).expand_as(counts)
+    high = 255 - (counts > 0).flip(-1).int().argmax(-1, keepdim=True)
+    step = torch.div(counts.sum(-1, keepdim=True) - counts.gather(-1, high), 255, rounding_mode="floor")
+    below = counts.cumsum(-1) - counts
+    table = torch.div(below + torch.div(step, 2, rounding_mode="floor"), step.clamp(min=1), rounding_mode="floor")
+    return torch.where(step > 0, table.clamp(max=255), value)
+
+
+def blend(x: Tensor, drawn: Tensor, level: Tensor, sign: Tensor) -> Tensor:
+    """Away from or towards a degenerate image by a factor 1 +- 0.9: grey, its mean, black, or smoothed."""
+    kind = drawn[:, None, None, None]
+    values = x.float()
+    grey = luma(values)
+    mean = grey.mean((2, 3), keepdim=True).round()
+    base = torch.where(kind == _NUMBER["colour"], grey, mean)
+    base = torch.where(kind == _NUMBER["brightness"], torch.zeros_like(mean), base)
+    base = torch.where(kind == _NUMBER["sharpness"], smooth(values), base)
+    factor = (1 + 0.9 * level * sign)[:, None, None, None]
+    return to_uint8(base + factor * (values - base))
+
+
+def luma(x: Tensor) -> Tensor:
+    """ITU-R 601 grey (n, 1, H, W) of float RGB; one channel is its own grey."""
+    if x.shape[1] == 1:
+        return x
+    red, green, blue = x.unbind(1)
+    return (0.299 * red + 0.587 * green + 0.114 * blue).round()[:, None]
+
+
+def smooth(x: Tensor) -> Tensor:
+    """Pillow's SMOOTH filter, (sum of the 3 x 3 neighbours + 4 times the centre) / 13; the border stays."""
+    out = x.clone()
+    inner = x[..., 1:-1, 1:-1]
+    out[..., 1:-1, 1:-1] = (F.avg_pool2d(x, 3, stride=1) * 9 + 4 * inner) / 13
+    return out
+
+
+def to_uint8(x: Tensor) -> Tensor:
+    """Rounded and clipped."""
+    return x.round_().clamp_(0, 255).to(torch.uint8)
+
+
+_Apply = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+_GROUPS: tuple[tuple[int, int, _Apply], ...] = ((0, 4, affine), (5, 9, tone), (10, 13, blend))
