@@ -30,7 +30,17 @@ class RunError(BadInput):
 
 
 class Infeasible(SartorError):
-    """No architecture of the space meets the budgets; the message names the least achievable."""
+    """No architecture of the space meets the budgets; the message names the least achievable.
+
+    Where one limit is at fault, `limit` is its name, `asked` its value and `least` the nearest
+    value that some network of the space reaches.
+    """
+
+    def __init__(
+        self, message: str = "", *, limit: str | None = None, asked: float | None = None, least: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.limit, self.asked, self.least = limit, asked, least
 
 
 class Diverged(SartorError):

@@ -44,9 +44,9 @@ class Quadratic:
             pairs[key] = pairs[key] + table if key in pairs else table
         for i, vector in linear.items():
             if not 0 <= i < len(self.sizes) or vector.shape != (self.sizes[i],):
-                raise BadInput(f"linear term {i} must have shape ({self.sizes[i]},), but has {vector.shape}.")
+                raise BadInput(f"linear term {i} does not fit sizes {self.sizes}: its shape is {vector.shape}.")
         for (i, j), table in pairs.items():
-            if i == j or table.shape != (self.sizes[i], self.sizes[j]):
+            if not 0 <= i < j < len(self.sizes) or table.shape != (self.sizes[i], self.sizes[j]):
                 raise BadInput(f"pair term {i, j} does not fit sizes {self.sizes}: its shape is {table.shape}.")
         tables: list[Array] = [np.asarray(self.constant, np.float64), *linear.values(), *pairs.values()]
         if not all(np.isfinite(t).all() for t in tables):

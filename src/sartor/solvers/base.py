@@ -10,8 +10,20 @@ from typing import Any
 import numpy as np
 
 from sartor.arch import Arch
-from sartor.errors import SolverError
+from sartor.errors import BadInput, SolverError
 from sartor.quadratic import Array, Limit, Quadratic
+
+SLACK = 1e-9  # rounding allowed in a limit, relative to the value; the default of `Limit.holds`
+
+
+class NotSeparable(BadInput):
+    """The problem's choices interact too much for the exact frontier; `milp` solves it one budget at a time."""
+
+
+def within(limit: Limit, values: Array) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """`Limit.holds` for many values of the limit's form at once."""
+    room = SLACK * np.maximum(1.0, np.abs(values))
+    return (limit.low - room <= values) & (values <= limit.high + room)
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,6 +32,14 @@ class Problem:
 
     score: Quadratic
     limits: tuple[Limit, ...] = ()
+
+    def __post_init__(self) -> None:
+        for limit in self.limits:
+            if limit.form.sizes != self.score.sizes:
+                raise BadInput(
+                    f"limit {limit.name} must be over the score's choices {self.score.sizes}, "
+                    f"but is over {limit.form.sizes}."
+                )
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -65,6 +85,15 @@ class Solution:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Least:
+    """The architecture with the smallest `value` of a form, and a proven lower `bound` on any architecture's."""
+
+    arch: Arch
+    value: float
+    bound: float
+
+
 @dataclass(frozen=True, eq=False)
 class Frontier:
     """Every optimal trade-off between one cost and the score: strictly increasing in both.
@@ -86,8 +115,9 @@ class Frontier:
 
     def best(self, budget: float) -> int | None:
         """The index of the best point that costs at most `budget`; None where even the cheapest costs more."""
-        n = int(np.searchsorted(self.cost, budget * (1 + 1e-12), side="right")) - 1
-        return n if n >= 0 else None
+        room = SLACK * np.maximum(1.0, np.abs(self.cost))  # the same rounding that Limit.holds allows
+        affordable = int(np.count_nonzero(self.cost <= budget + room))
+        return affordable - 1 if affordable else None
 
     def to_json(self) -> dict[str, Any]:
         """For frontier.json."""
