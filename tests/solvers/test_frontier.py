@@ -161,7 +161,7 @@ def test_contradictory_rules_are_named():
     form = Quadratic(sizes, 0.0, {0: np.array([0.0, 1.0]), 1: np.array([0.0, 1.0])})
     with pytest.raises(Infeasible, match="skips >= 3 cannot be met: the most any network of this space reaches is 2"):
         ExactFrontier().solve(Problem(Quadratic(sizes), (Limit("skips", form, low=3),)))
-    with pytest.raises(Infeasible, match="convs >= 2 cannot be met together: while the others hold"):
+    with pytest.raises(Infeasible, match="0 <= skips <= 1 and convs >= 2 cannot be met together: while"):
         ExactFrontier().solve(Problem(Quadratic(sizes), (Limit("skips", form, 1, 0), Limit("convs", form, low=2))))
     never = Limit("never", Quadratic(sizes, 1.0), high=0, low=-1)
     with pytest.raises(Infeasible, match="never <= 0 cannot be met"):

@@ -32,6 +32,7 @@ def cannot(side: Limit, reached: float) -> Infeasible:
 
 def contradiction(limits: Sequence[Limit], least: Least) -> Infeasible:
     """No architecture meets `limits`: name the one that is impossible alone, or say that they clash."""
+    limits = [limit for limit in limits if _sides(limit)]
     sides = [side for limit in limits for side in _sides(limit)]
     for side in sides:
         reached = _reached(side, (), least)
@@ -44,7 +45,7 @@ def contradiction(limits: Sequence[Limit], least: Least) -> Infeasible:
             have.append(f"{side.name} is {'at least' if side.high < math.inf else 'at most'} {reached:.6g}")
     known = f" while the others hold, {' and '.join(have)}." if have else " even all but one of them clash."
     return Infeasible(
-        f"{' and '.join(_asks(side) for side in sides)} cannot be met together:{known} "
+        f"{' and '.join(_asks(limit) for limit in limits)} cannot be met together:{known} "
         "Relax one of them or choose another space."
     )
 
@@ -55,10 +56,13 @@ def _sides(limit: Limit) -> list[Limit]:
     return upper + lower
 
 
-def _asks(side: Limit, digits: int = 6) -> str:
-    if side.high < math.inf:
-        return f"{side.name} <= {side.high:.{digits}g}"
-    return f"{side.name} >= {side.low:.{digits}g}"
+def _asks(limit: Limit, digits: int = 6) -> str:
+    low, high = f"{limit.low:.{digits}g}", f"{limit.high:.{digits}g}"
+    if limit.low == -math.inf:
+        return f"{limit.name} <= {high}"
+    if limit.high == math.inf:
+        return f"{limit.name} >= {low}"
+    return f"{limit.name} = {low}" if limit.low == limit.high else f"{low} <= {limit.name} <= {high}"
 
 
 def _meets(side: Limit, value: float) -> bool:
