@@ -117,9 +117,7 @@ def from_npz(path: Path, image: int | None = None) -> Arrays:
         is_test = _test_mask(held["split"], len(x), path)
         if is_test.any():
             x, x_test, y, y_test = x[~is_test], x[is_test], y[~is_test], y[is_test]
-    return from_arrays(
-        x, y, name=path.name, classes=_class_list(held), x_test=x_test, y_test=y_test, image=check_side(image)
-    )
+    return from_arrays(x, y, name=path.name, classes=_class_list(held), x_test=x_test, y_test=y_test, image=image)
 
 
 def from_npz_parts(train: Sequence[Path], test: Sequence[Path], name: str, image: int | None = None) -> Arrays:
@@ -140,7 +138,7 @@ def from_npz_parts(train: Sequence[Path], test: Sequence[Path], name: str, image
         classes=classes,
         x_test=np.concatenate([part["x"] for part in rest]) if rest else None,
         y_test=np.concatenate([part["y"] for part in rest]) if rest else None,
-        image=check_side(image),
+        image=image,
     )
 
 
@@ -177,7 +175,7 @@ def digits(image: int | None = None) -> Arrays:
     require("sklearn", "digits")
     held = require("sklearn.datasets", "digits").load_digits()
     x = np.rint(np.asarray(held.images) * (255.0 / 16.0)).astype(np.uint8)
-    return from_arrays(x, np.asarray(held.target, np.int64), name="digits", image=check_side(image))
+    return from_arrays(x, np.asarray(held.target, np.int64), name="digits", image=image)
 
 
 def check_side(image: int | None) -> int | None:

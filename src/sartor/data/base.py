@@ -7,7 +7,7 @@ there (`Arrays`); larger folders are decoded batch by batch.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Index = NDArray[np.int64]
+Tick = Callable[[str, int, int], None]  # what is being done, how many are done, of how many
+
+
+def silent(what: str, done: int, total: int) -> None:
+    """The progress callback that tells nobody."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,7 @@ class Images(ABC):
     labels: Index
     test: Index | None  # where the source brings its own test images (MNIST, CIFAR); else None
     skipped: Sequence[Skipped]
+    digest_of: str = "pixels"  # or "files": what `digest` covers, which a reader of the certificate wants to know
 
     def __len__(self) -> int:
         return len(self.labels)

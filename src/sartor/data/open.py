@@ -2,30 +2,83 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 from sartor.data.arrays import check_side, digits, from_arrays, from_npz, from_npz_parts
-from sartor.data.base import Images
+from sartor.data.base import Images, Tick, silent
+from sartor.data.cifar import holds_cifar, open_cifar
+from sartor.data.folder import open_folder, shown
+from sartor.data.idx import holds_idx, open_fashion_mnist, open_idx
 from sartor.errors import BadInput
 
 ACCEPTED = (
     "a folder with one sub-folder of images a class, a folder of IDX files (MNIST), of CIFAR-10 or CIFAR-100 binary "
-    "files or of .npz parts, an .npz file with x and y, or the names 'digits' and 'fashion-mnist'"
+    "files or of .npz parts, an .npz file with x and y, or one of the names 'digits' and 'fashion-mnist'"
 )
+_ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".7z", ".rar", ".zst")
+_PICKLES = (".pkl", ".pickle", ".pt", ".pth")
 
 
-def open_data(source: str | Path | tuple[Any, Any], image: int | None = None) -> Images:
-    """Open `source`."""
+def open_data(source: str | Path | tuple[Any, Any], image: int | None = None, tick: Tick = silent) -> Images:
+    """Open `source`, with images of `image` x `image` pixels; None keeps or chooses the size.
+
+    The names `digits` and `fashion-mnist` go before folders called so; write ``./digits`` for the folder.
+    """
     check_side(image)
-    if isinstance(source, tuple):
+    if isinstance(source, tuple | list):
+        if len(source) != 2:
+            raise BadInput(f"arrays must be given as the pair (x, y), but {len(source)} were given.")
         return from_arrays(*source, image=image)
-    if str(source) == "digits":
+    if not isinstance(source, str | Path):
+        raise BadInput(f"data must be {ACCEPTED}, or a pair of arrays (x, y), but is a {type(source).__name__}.")
+    if source == "digits":
         return digits(image)
-    path = Path(source)
-    if path.is_dir() and (parts := sorted(path.glob("*.npz"))):
-        train = [p for p in parts if "test" not in p.name]
-        return from_npz_parts(train, [p for p in parts if "test" in p.name], path.name, image)
-    if path.suffix == ".npz":
+    if source == "fashion-mnist":
+        return open_fashion_mnist(image)
+    path = Path(source).expanduser()
+    try:
+        is_folder, exists = path.is_dir(), path.exists()
+        if is_folder:
+            os.listdir(path)
+    except PermissionError as error:
+        raise BadInput(
+            f"{shown(path)} must be readable, but there is no permission. Change its permissions."
+        ) from error
+    except (OSError, ValueError) as error:  # names too long, or with a zero byte
+        raise BadInput(f"data must be {ACCEPTED}, but {str(source)[:100]!r} is no usable path: {error}.") from error
+    if not exists:
+        raise BadInput(f"data must be {ACCEPTED}, but {shown(path)!r} is neither a name nor an existing path.")
+    return _open_directory(path, image, tick) if is_folder else _open_file(path, image)
+
+
+def _open_directory(path: Path, image: int | None, tick: Tick) -> Images:
+    if holds_idx(path):
+        return open_idx(path, image)
+    if holds_cifar(path):
+        return open_cifar(path, image)
+    if parts := sorted(path.glob("*.npz")):
+        train = [part for part in parts if "test" not in part.name.lower()]
+        if not train:
+            raise BadInput(
+                f"{shown(path)} must hold .npz parts to train on, but all are named 'test'. Add those for train."
+            )
+        return from_npz_parts(train, [part for part in parts if part not in train], path.resolve().name, image)
+    return open_folder(path, image, tick)
+
+
+def _open_file(path: Path, image: int | None) -> Images:
+    ending = path.suffix.lower()
+    if ending == ".npz":
         return from_npz(path, image)
-    raise BadInput(f"data must be {ACCEPTED}, but is {str(source)!r}.")
+    if ending in _ARCHIVES:
+        raise BadInput(
+            f"data must be a folder, but {shown(path)} is an archive. Unpack it first, then give the folder."
+        )
+    if ending in _PICKLES:
+        raise BadInput(
+            f"{shown(path)} is a pickle, which is not loaded because unpickling can run any code. Save the arrays with "
+            "numpy.savez_compressed(path, x=images, y=labels)."
+        )
+    raise BadInput(f"data must be {ACCEPTED}, but {shown(path)} is another file.")

@@ -62,7 +62,11 @@ def affine(x: Tensor, drawn: Tensor, level: Tensor, sign: Tensor) -> Tensor:
 
 def warp(x: Tensor, matrix: Tensor) -> Tensor:
     """Each image of uint8 `x` under its own affine map (n, 2, 3), bilinear, the border pixel repeated outside."""
-    grid = F.affine_grid(matrix, list(x.shape), align_corners=False)
+    height, width = x.shape[-2:]
+    across = (torch.arange(width, device=x.device) * 2 + 1) / width - 1  # pixel centres on a grid from -1 to 1
+    down = (torch.arange(height, device=x.device) * 2 + 1) / height - 1
+    rows = matrix[:, :, 1:2] * down + matrix[:, :, 2:3]
+    grid = (matrix[:, None, None, :, 0] * across[:, None]) + rows.transpose(1, 2)[:, :, None]  # (n, H, W, 2)
     moved = F.grid_sample(x.float(), grid, mode="bilinear", padding_mode="border", align_corners=False)
     return to_uint8(moved)
 
@@ -70,7 +74,8 @@ def warp(x: Tensor, matrix: Tensor) -> Tensor:
 def tone(x: Tensor, drawn: Tensor, level: Tensor, sign: Tensor) -> Tensor:
     """Operations that map each value of a channel to another: one table (n, C, 256) an image, one look-up."""
     n, c = x.shape[:2]
-    counts = histogram(x)
+    flat = x.flatten(2).long()
+    counts = histogram(flat)
     value = torch.arange(256, device=x.device).expand(n, c, 256)
 
     def per_image(t: Tensor) -> Tensor:
@@ -83,15 +88,15 @@ def tone(x: Tensor, drawn: Tensor, level: Tensor, sign: Tensor) -> Tensor:
     table = torch.where(kind == _NUMBER["posterize"], posterize_table(value, bits), table)
     table = torch.where(kind == _NUMBER["autocontrast"], autocontrast_table(value, counts), table)
     table = torch.where(kind == _NUMBER["equalize"], equalize_table(counts), table)
-    return table.to(torch.uint8).gather(2, x.flatten(2).long()).view_as(x)
+    return table.to(torch.uint8).gather(2, flat).view_as(x)
 
 
-def histogram(x: Tensor) -> Tensor:
-    """How often each value occurs in each channel: int64 (n, C, 256) of uint8 (n, C, H, W)."""
-    n, c = x.shape[:2]
-    counts = torch.zeros((n, c, 256), dtype=torch.int64, device=x.device)
-    flat = x.flatten(2).long()
-    return counts.scatter_add_(2, flat, torch.ones_like(flat))
+def histogram(flat: Tensor) -> Tensor:
+    """How often each value 0..255 occurs in each channel: int64 (n, C, 256) of int64 (n, C, H * W)."""
+    one = torch.ones((1, 1, 1), dtype=torch.int64, device=flat.device)
+    return torch.zeros((*flat.shape[:2], 256), dtype=torch.int64, device=flat.device).scatter_add_(
+        2, flat, one.expand_as(flat)
+    )
 
 
 def solarize_table(value: Tensor, threshold: Tensor) -> Tensor:
@@ -131,14 +136,22 @@ def equalize_table(counts: Tensor) -> Tensor:
 
 
 def blend(x: Tensor, drawn: Tensor, level: Tensor, sign: Tensor) -> Tensor:
-    """Away from or towards a degenerate image by a factor 1 +- 0.9: grey, its mean, black, or smoothed."""
+    """Away from or towards a degenerate image by a factor 1 +- 0.9: its grey, its grey's mean, or black."""
     kind = drawn[:, None, None, None]
     values = x.float()
     grey = luma(values)
-    mean = grey.mean((2, 3), keepdim=True).round()
-    base = torch.where(kind == _NUMBER["colour"], grey, mean)
-    base = torch.where(kind == _NUMBER["brightness"], torch.zeros_like(mean), base)
-    base = torch.where(kind == _NUMBER["sharpness"], smooth(values), base)
+    base = torch.where(kind == _NUMBER["colour"], grey, grey.mean((2, 3), keepdim=True).round())
+    base = torch.where(kind == _NUMBER["brightness"], 0.0, base)
+    return _away(values, base, level, sign)
+
+
+def sharpen(x: Tensor, drawn: Tensor, level: Tensor, sign: Tensor) -> Tensor:
+    """Away from or towards the smoothed image; apart from `blend` because smoothing costs more than the rest."""
+    values = x.float()
+    return _away(values, smooth(values), level, sign)
+
+
+def _away(values: Tensor, base: Tensor, level: Tensor, sign: Tensor) -> Tensor:
     factor = (1 + 0.9 * level * sign)[:, None, None, None]
     return to_uint8(base + factor * (values - base))
 
@@ -154,8 +167,9 @@ def luma(x: Tensor) -> Tensor:
 def smooth(x: Tensor) -> Tensor:
     """Pillow's SMOOTH filter, (sum of the 3 x 3 neighbours + 4 times the centre) / 13; the border stays."""
     out = x.clone()
-    inner = x[..., 1:-1, 1:-1]
-    out[..., 1:-1, 1:-1] = (F.avg_pool2d(x, 3, stride=1) * 9 + 4 * inner) / 13
+    columns = x[..., :-2, :] + x[..., 1:-1, :] + x[..., 2:, :]
+    around = columns[..., :-2] + columns[..., 1:-1] + columns[..., 2:]
+    out[..., 1:-1, 1:-1] = (around + 4 * x[..., 1:-1, 1:-1]) / 13
     return out
 
 
@@ -165,4 +179,4 @@ def to_uint8(x: Tensor) -> Tensor:
 
 
 _Apply = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
-_GROUPS: tuple[tuple[int, int, _Apply], ...] = ((0, 4, affine), (5, 9, tone), (10, 13, blend))
+_GROUPS: tuple[tuple[int, int, _Apply], ...] = ((0, 4, affine), (5, 9, tone), (10, 12, blend), (13, 13, sharpen))

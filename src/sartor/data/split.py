@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from sartor.data.base import Images, Index, Splits
 from sartor.errors import BadInput
@@ -24,7 +28,7 @@ def split(images: Images, rng: np.random.Generator, val: float = 0.2, test: floa
         free[own] = False
     counts = np.bincount(images.labels[free], minlength=images.task.classes)
     least = 3 if own is None else 2
-    _check_counts(counts, least, images)
+    check_counts(counts, least, images.name, images.class_names)
     parts: tuple[list[Index], list[Index], list[Index]] = ([], [], [])
     for label, count in enumerate(counts.tolist()):
         members = rng.permutation(np.flatnonzero(free & (images.labels == label)))
@@ -36,14 +40,21 @@ def split(images: Images, rng: np.random.Generator, val: float = 0.2, test: floa
     return Splits(train, validation, held_out if own is None else np.sort(own).astype(np.int64))
 
 
-def _check_counts(counts: Index, least: int, images: Images) -> None:
-    short = [f"{images.class_names[k]!r} ({counts[k]})" for k in np.flatnonzero(counts < least)]
-    if len(images.class_names) < 2:
-        raise BadInput(f"{images.name} must hold at least two classes, but holds one. Add another class.")
+def check_counts(counts: NDArray[Any], least: int, name: str, class_names: Sequence[str], note: str = "") -> None:
+    """Refuse a single class, and classes too small to be split: `least` is 3, or 2 beside separate test images.
+
+    `note` is appended to the message: what a source knows about images that are missing.
+    """
+    if len(class_names) < 2:
+        raise BadInput(
+            f"{name} must hold at least two classes, but holds only {', '.join(map(repr, class_names))}. "
+            f"Add another class.{note}"
+        )
+    short = [f"{class_names[k]!r} ({counts[k]})" for k in np.flatnonzero(counts < least).tolist()]
     if short:
         more = f" and {len(short) - 5} more" if len(short) > 5 else ""
         parts = "train, validation and test" if least == 3 else "train and validation"
         raise BadInput(
-            f"every class of {images.name} must have at least {least} images, one each for {parts}, but too few are "
-            f"in: {', '.join(short[:5])}{more}. Add images to these classes or remove them."
+            f"every class of {name} must have at least {least} usable images, one each for {parts}, but too few are "
+            f"in: {', '.join(short[:5])}{more}. Add images to these classes or remove the classes.{note}"
         )
