@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -39,18 +38,21 @@ def open_data(source: str | Path | tuple[Any, Any], image: int | None = None, ti
         return open_fashion_mnist(image)
     path = Path(source).expanduser()
     try:
-        is_folder, exists = path.is_dir(), path.exists()
-        if is_folder:
-            os.listdir(path)
+        if not _exists(path):
+            raise BadInput(f"data must be {ACCEPTED}, but {shown(path)!r} is neither a name nor an existing path.")
+        return _open_directory(path, image, tick) if path.is_dir() else _open_file(path, image)
     except PermissionError as error:
-        raise BadInput(
-            f"{shown(path)} must be readable, but there is no permission. Change its permissions."
-        ) from error
+        where = shown(error.filename or path)
+        raise BadInput(f"{where} must be readable, but there is no permission. Change its permissions.") from error
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except PermissionError:
+        raise
     except (OSError, ValueError) as error:  # names too long, or with a zero byte
-        raise BadInput(f"data must be {ACCEPTED}, but {str(source)[:100]!r} is no usable path: {error}.") from error
-    if not exists:
-        raise BadInput(f"data must be {ACCEPTED}, but {shown(path)!r} is neither a name nor an existing path.")
-    return _open_directory(path, image, tick) if is_folder else _open_file(path, image)
+        raise BadInput(f"data must be {ACCEPTED}, but {str(path)[:100]!r} is no usable path: {error}.") from error
 
 
 def _open_directory(path: Path, image: int | None, tick: Tick) -> Images:
