@@ -42,8 +42,9 @@ def open_data(source: str | Path | tuple[Any, Any], image: int | None = None, ti
             raise BadInput(f"data must be {ACCEPTED}, but {shown(path)!r} is neither a name nor an existing path.")
         return _open_directory(path, image, tick) if path.is_dir() else _open_file(path, image)
     except PermissionError as error:
-        where = shown(error.filename or path)
-        raise BadInput(f"{where} must be readable, but there is no permission. Change its permissions.") from error
+        raise BadInput(
+            f"{shown(path)} must be readable, but there is no permission. Change its permissions."
+        ) from error
 
 
 def _exists(path: Path) -> bool:
