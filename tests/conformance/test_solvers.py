@@ -1,4 +1,7 @@
-"""The law of every solver: on small problems inside its scope it agrees with trying everything."""
+"""The law of every solver: on small problems inside its scope it agrees with trying everything.
+
+A heuristic (`exact` is false) may find less, but never more, never outside the limits, and its bound is true.
+"""
 
 import math
 
@@ -37,7 +40,7 @@ def problems():
 
 @pytest.mark.parametrize("solver", ["auto", *SOLVERS.names()])
 def test_agrees_with_trying_everything(solver):
-    solved = 0
+    solved, exact = 0, solver == "auto" or SOLVERS[solver].exact
     for problem in problems():
         allowed = [a for a in EVERY if all(x.low <= x.form.batch(a[None])[0] <= x.high + 1e-9 for x in problem.limits)]
         try:
@@ -52,7 +55,10 @@ def test_agrees_with_trying_everything(solver):
         assert found.score == problem.score(found.arch)
         assert found.score <= best + 1e-9
         assert found.bound >= best - 1e-6
-        assert not found.proven or found.score == pytest.approx(best, abs=1e-5)
+        if found.proven or exact:
+            assert found.score == pytest.approx(best, abs=1e-5)
+        else:
+            assert found.score >= best - 0.5 * np.ptp(problem.score.batch(EVERY))
         solved += 1
     assert solved >= 5
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -134,7 +134,13 @@ class Frontier:
 
 
 class Solver(ABC):
-    """A frozen dataclass whose fields are its options."""
+    """A frozen dataclass whose fields are its options.
+
+    `exact` says whether the answer is the proven optimum of every problem in the solver's scope, given
+    the time; a heuristic's answer is feasible and its bound true, but may be infinite.
+    """
+
+    exact: ClassVar[bool] = True
 
     @abstractmethod
     def solve(self, problem: Problem) -> Solution:
