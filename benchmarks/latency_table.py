@@ -1,0 +1,85 @@
+"""Does the latency table predict whole networks? Thirty fresh random networks, predicted against measured.
+
+The bar: Spearman at least 0.95 and a median absolute error of at most 10 % on the CPU preset.
+
+    python benchmarks/latency_table.py [--preset small] [--device cuda --runtime torch] [--networks 30]
+"""
+
+from __future__ import annotations
+
+import argparse
+from time import perf_counter
+
+import numpy as np
+from _record import record
+from scipy.stats import kendalltau, spearmanr
+
+from sartor.costs._runtimes import threads_of_torch
+from sartor.costs._timing import interleaved, polished
+from sartor.costs.latency import Latency, as_deployed
+from sartor.spaces.mobile import Mobile
+from sartor.task import Task
+
+TASKS = {"tiny": Task(10, 8, 1), "small": Task(10, 32), "medium": Task(20, 64), "paper": Task(1000, 224)}
+
+
+def one(preset: str, cost: Latency, count: int) -> dict:
+    """Make the table, then measure `count` networks that the calibration has not seen, in a sitting of their own."""
+    task = TASKS[preset]
+    space = Mobile(preset=preset)
+    start = perf_counter()
+    table = cost.table(space, task)
+    seconds = perf_counter() - start
+    rng = np.random.default_rng(2024)
+    archs = [space.sample(rng) for _ in range(count)]
+    image = (task.channels, task.image, task.image)
+    with threads_of_torch(cost.threads):
+        calls = {str(i): cost._prepare(as_deployed(space, a, task), image) for i, a in enumerate(archs)}
+        times = polished(interleaved(calls, cost.rounds, cost.visit_ms / 1e3, rng))
+    measured = np.array([np.median(times[str(i)]) for i in range(count)])
+    predicted = table.form.batch([a.picks for a in archs])
+    errors = np.abs(predicted / measured - 1)
+    notes = table.calibration
+    return {
+        "networks": count,
+        "spearman": float(spearmanr(predicted, measured)[0]),
+        "kendall": float(kendalltau(predicted, measured)[0]),
+        "median_absolute_error": float(np.median(errors)),
+        "p95_absolute_error": float(np.quantile(errors, 0.95)),
+        "largest_error": float(errors.max()),
+        "table_seconds": round(seconds, 1),
+        "parts": len(table.prices),
+        "range_ms": [float(measured.min()), float(measured.max())],
+        "smallest_and_heaviest_ms": notes["measured_ms"][:2],
+        "calibration": {
+            k: notes[k] for k in ("intercept_ms", "scale", "held_out_median_error", "held_out_worst_error")
+        },
+        "predicted_ms": predicted.round(5).tolist(),
+        "measured_ms": measured.round(5).tolist(),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--preset", action="append", choices=TASKS)
+    parser.add_argument("--runtime", default="onnxruntime")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--networks", type=int, default=30)
+    parser.add_argument("--name", default="latency_table")
+    options = parser.parse_args()
+    cost = Latency(runtime=options.runtime, device=options.device)
+    results: dict = {"device": cost.identity()}
+    for preset in options.preset or ["small", "tiny"]:
+        found = one(preset, cost, options.networks)
+        results[preset] = found
+        passed = found["spearman"] >= 0.95 and found["median_absolute_error"] <= 0.10
+        print(
+            f"{preset:6} spearman {found['spearman']:.4f}, median absolute error {found['median_absolute_error']:.2%}, "
+            f"worst {found['largest_error']:.1%}, held out in calibration {found['calibration']['held_out_median_error']:.2%}, "
+            f"table in {found['table_seconds']} s: {'passed' if passed else 'FAILED'}"
+        )
+    print(record(options.name, results))
+
+
+if __name__ == "__main__":
+    main()

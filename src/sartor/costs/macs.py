@@ -1,0 +1,47 @@
+"""Multiply-accumulate operations of one image."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, final
+
+from sartor.costs.base import Cost, CostTable, Tick, counted, silent
+from sartor.spaces.base import Shape, Space
+from sartor.task import Task
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Macs(Cost):
+    """Multiply-accumulates of convolutions (squeeze-excitation's too) and fully connected layers, counted.
+
+    Batch-norm, activations, pooling, residual additions, biases and squeeze-excitation's final
+    product are left out: the convention of the papers, which call these numbers FLOPs.
+    """
+
+    kind: ClassVar[str] = "count"
+
+    def of(self, module: nn.Module, in_shape: Shape) -> float:
+        """The multiply-accumulates of one forward pass at batch 1; nothing is computed, only shapes pass through."""
+        import torch
+        from torch.func import functional_call
+        from torch.utils.flop_counter import FlopCounterMode
+
+        from sartor.deployed import evaluating
+
+        state = {n: t.detach().to("meta") for n, t in [*module.named_parameters(), *module.named_buffers()]}
+        x = torch.empty(1, *in_shape, device="meta")
+        with evaluating(module), FlopCounterMode(display=False) as counter:
+            functional_call(module, state, (x,))
+        return float(counter.get_total_flops() // 2)
+
+    def table(self, space: Space, task: Task, tick: Tick = silent, cache: Path | None = None) -> CostTable:
+        """The multiply-accumulates of every part of the space."""
+        return counted("macs", self, space, task, tick)
+
+
+PLUGIN = Macs

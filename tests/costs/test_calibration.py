@@ -1,0 +1,50 @@
+import numpy as np
+import pytest
+
+from sartor.costs._calibration import fit, lightest, networks
+from sartor.costs.params import Params
+from sartor.errors import SartorError
+from sartor.spaces.mobile import Mobile
+from sartor.task import Task
+
+TASK = Task(10, 8, 1)
+SPACE = Mobile(preset="tiny")
+
+
+def test_fit_finds_the_line():
+    x = np.linspace(1, 9, 12)
+    line = fit(x.tolist(), (0.5 + 1.2 * x).tolist())
+    assert line.intercept == pytest.approx(0.5)
+    assert line.scale == pytest.approx(1.2)
+    assert max(map(abs, line.errors)) < 1e-9
+    assert max(map(abs, line.left_out)) < 1e-9
+    assert line.to_json()["held_out_worst_error"] < 1e-9
+
+
+def test_held_out_errors_are_larger_than_fitted_ones():
+    rng = np.random.default_rng(0)
+    x = np.linspace(1, 9, 12)
+    line = fit(x.tolist(), (x * np.exp(0.1 * rng.standard_normal(12))).tolist())
+    assert np.mean(np.abs(line.left_out)) > np.mean(np.abs(line.errors))
+
+
+def test_a_falling_line_is_replaced_by_one_through_zero():
+    line = fit([1.0, 2.0, 3.0], [3.0, 2.0, 1.0])
+    assert line.intercept == 0
+    assert line.scale > 0
+
+
+def test_parts_without_time_are_an_error():
+    with pytest.raises(SartorError, match="no measurable time"):
+        fit([0.0, 0.0, 0.0], [1.0, 1.0, 1.0])
+
+
+def test_networks_span_the_space():
+    size = Params().table(SPACE, TASK).form
+    assert lightest(SPACE, size) == SPACE.smallest
+    chosen = networks(SPACE, size, 10, np.random.default_rng(0))
+    assert chosen[:2] == [SPACE.smallest, SPACE.heaviest]
+    assert len(set(chosen)) == len(chosen) == 12
+    values = [size(a) for a in chosen[2:]]
+    assert values[0] < np.median(values) < values[-1]
+    assert chosen == networks(SPACE, size, 10, np.random.default_rng(0))

@@ -1,0 +1,184 @@
+"""Structure, arithmetic and caching; nothing here depends on how busy the machine is."""
+
+import json
+
+import pytest
+import torch
+
+from sartor.arch import Arch
+from sartor.costs._cache import PriceBook
+from sartor.costs.base import CostTable, Price
+from sartor.costs.latency import Latency, as_deployed, corrected
+from sartor.errors import BadInput
+from sartor.spaces.mobile import Mobile
+from sartor.task import Task
+
+pytest.importorskip("onnxruntime")
+TASK = Task(10, 8, 1)
+IMAGE = (1, 8, 8)
+SPACE = Mobile(preset="tiny")
+QUICK = Latency(rounds=3, visit_ms=0.3, networks=2, verify_s=0.05)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def table(folder):
+    return QUICK.table(SPACE, TASK, cache=folder)
+
+
+def test_table_prices_every_part_and_whole_networks(table):
+    assert set(table.prices) == {p.key for p in SPACE.parts(TASK)}
+    assert all(0 <= p.low <= p.value <= p.high for p in table.prices.values())
+    assert table.form(SPACE.heaviest) > 2 * table.form(SPACE.smallest) > 0
+    assert table.kind == "time"
+    assert table.device["runtime"] == "onnxruntime"
+    assert table.device["threads"] == 1
+    notes = table.calibration
+    assert len(notes["networks"]) == len(notes["measured_ms"]) == len(notes["held_out_errors"]) == 4
+    assert notes["measured_ms"][1] > 2 * notes["measured_ms"][0]
+    assert notes["reference_ms"] > 0
+    assert notes["corrections"] == []
+
+
+def test_form_is_the_intercept_and_the_sum_of_the_prices(table):
+    present = [p for p in SPACE.parts(TASK) if all(SPACE.smallest.picks[i] == o for i, o in p.when)]
+    total = table.calibration["intercept_ms"] + sum(table.prices[p.key].value for p in present)
+    assert table.form(SPACE.smallest) == pytest.approx(total, rel=1e-9)
+
+
+def test_table_survives_json(table):
+    again = CostTable.from_json(json.loads(json.dumps(table.to_json())))
+    assert again.prices == dict(table.prices)
+    assert again.form(SPACE.heaviest) == table.form(SPACE.heaviest)
+
+
+def test_second_table_comes_from_the_cache(table, folder):
+    ticks = []
+    again = QUICK.table(SPACE, TASK, tick=lambda *t: ticks.append(t), cache=folder)
+    assert ticks == []  # nothing was built or measured
+    assert again.to_json() == table.to_json()
+
+
+def test_more_rounds_are_not_served_from_fewer(table, folder):
+    thorough = Latency(rounds=4, visit_ms=0.0, networks=1)
+    ticks = []
+    thorough.table(SPACE, TASK, tick=lambda *t: ticks.append(t), cache=folder)
+    assert ("latency: measure", 4, 4) in ticks
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 1}', "[" * 100_000])
+def test_a_damaged_cache_counts_as_empty(table, folder, tmp_path, text):
+    name = next(folder.glob("latency-*.json")).name
+    (tmp_path / name).write_text(text)
+    book = PriceBook.open(tmp_path, QUICK.identity())
+    assert book.prices == {}
+    book.reference_ms, book.prices["a"] = 0.5, (Price(1.0, 0.5, 2.0), 7)
+    book.save()
+    again = PriceBook.open(tmp_path, QUICK.identity())
+    assert again.known("a", 7) == Price(1.0, 0.5, 2.0)
+    assert again.known("a", 8) is None
+    assert again.known("b", 1) is None
+
+
+@pytest.mark.parametrize("place", ["prices", "identity", "reference"])
+def test_a_cache_with_impossible_content_counts_as_empty(table, folder, tmp_path, place):
+    file = next(folder.glob("latency-*.json"))
+    data = json.loads(file.read_text())
+    if place == "prices":
+        data["prices"][next(iter(data["prices"]))][0] = -1.0
+    elif place == "identity":
+        data["identity"]["threads"] = 64
+    else:
+        data["reference_ms"] = float("nan")
+    (tmp_path / file.name).write_text(json.dumps(data))
+    assert PriceBook.open(tmp_path, QUICK.identity()).prices == {}
+
+
+def test_corrected_scales_everything_once_the_network_was_slower(table):
+    arch = SPACE.smallest
+    predicted = table.form(arch)
+    slower = corrected(table, arch, 1.25 * predicted)
+    assert slower.form(arch) == pytest.approx(1.25 * predicted)
+    assert slower.form(SPACE.heaviest) == pytest.approx(1.25 * table.form(SPACE.heaviest))
+    assert slower.calibration["corrections"][0]["factor"] == pytest.approx(1.25)
+    twice = corrected(slower, arch, 2.5 * predicted)
+    assert [c["factor"] for c in twice.calibration["corrections"]] == pytest.approx([1.25, 2.0])
+    assert table.calibration["corrections"] == []
+
+
+def test_corrected_ignores_a_faster_network_and_refuses_nonsense(table):
+    assert corrected(table, SPACE.smallest, 0.5 * table.form(SPACE.smallest)) is table
+    for wrong in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(BadInput):
+            corrected(table, SPACE.smallest, wrong)
+
+
+@pytest.mark.parametrize("runtime", ["onnxruntime", "torch"])
+def test_measure_gives_a_timing_and_leaves_the_module_alone(runtime, table):
+    threads = torch.get_num_threads()
+    net = as_deployed(SPACE, SPACE.smallest, TASK).train()
+    timing = Latency(runtime=runtime, verify_s=0.05).measure(net, IMAGE, table)
+    assert net.training
+    assert torch.get_num_threads() == threads
+    assert 0 < timing.low <= timing.p50 <= timing.high
+    assert timing.p50 <= timing.p95
+    assert timing.n == len(timing.samples) >= 40
+    assert len(timing.rounds) == 20
+    assert timing.drift is not None
+    assert timing.drift > 0
+    assert QUICK.of(net, IMAGE) > 0
+
+
+def test_torch_runtime_makes_a_table():
+    cost = Latency(runtime="torch", rounds=3, visit_ms=0.0, networks=1)
+    table = cost.table(SPACE, TASK)
+    assert table.form(SPACE.heaviest) > 1.3 * table.form(SPACE.smallest) > 0
+    assert table.device["runtime"] == "torch"
+
+
+def test_a_batch_is_part_of_the_identity():
+    assert Latency(batch=4).identity() != QUICK.identity()
+    assert Latency(rounds=50).identity() == QUICK.identity()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"runtime": "tensorrt"},
+        {"device": "tpu"},
+        {"device": "cuda"},
+        {"threads": 0},
+        {"batch": 0},
+        {"rounds": 1},
+        {"networks": 0},
+        {"verify_s": 0.0},
+    ],
+)
+def test_impossible_options_are_refused(options):
+    with pytest.raises(BadInput):
+        Latency(**options)
+
+
+def test_missing_file_is_refused(tmp_path):
+    with pytest.raises(BadInput, match="no such file"):
+        QUICK.measure(tmp_path / "none.onnx", IMAGE)
+    (tmp_path / "bad.onnx").write_bytes(b"not a model")
+    with pytest.raises(BadInput, match="ONNX"):
+        QUICK.measure(tmp_path / "bad.onnx", IMAGE)
+    with pytest.raises(BadInput, match="module"):
+        Latency(runtime="torch").measure(tmp_path / "bad.onnx", IMAGE)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_cuda_without_a_gpu_is_refused():
+    with pytest.raises(BadInput, match="GPU"):
+        Latency(runtime="torch", device="cuda").table(SPACE, TASK)
+
+
+def test_cheap_and_dear_archs_are_ordered(table):
+    deep = Arch((2, 0, 0, 0, 0) * 5)
+    assert table.form(SPACE.smallest) < table.form(deep) < table.form(SPACE.heaviest)
