@@ -1,3 +1,57 @@
-"""Sartor: networks cut to measure."""
+"""Sartor: networks cut to measure. A folder of images and a budget in, the best network that provably fits out.
 
-__version__ = "0.1.0"
+>>> import sartor
+>>> result = sartor.fit("photos/", latency="5ms", params="4M")      # doctest: +SKIP
+>>> result.certificate["budgets"]["latency"]["measured"]            # doctest: +SKIP
+>>> result.predict(["cat.jpg"])                                     # doctest: +SKIP
+
+Importing the package does not import torch; that happens when something needs it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from sartor.arch import Arch, Choice
+from sartor.errors import BadInput, Diverged, Infeasible, MissingDependency, RunError, SartorError, SolverError
+from sartor.quadratic import Limit, Quadratic
+from sartor.result import Result, load
+from sartor.task import Task
+from sartor.version import __version__ as __version__
+
+__all__ = [
+    # the main job
+    "fit", "solve", "load", "Result",
+    # what methods, costs and solvers speak
+    "Arch", "Choice", "Limit", "Quadratic", "Task",
+    # errors
+    "BadInput", "Diverged", "Infeasible", "MissingDependency", "RunError", "SartorError", "SolverError",
+]  # fmt: skip
+
+
+def fit(data: str | Path, *, out: str | Path | None = None, quiet: bool | None = None, **options: Any) -> Result:
+    """Search, solve, train, verify and export a network for `data` inside the budgets.
+
+    Budgets: `latency` ("5ms"), `params` ("2M"), `macs` ("50M"), `memory` ("4MB"), at least one. Other
+    options are the command line's: `method`, `space`, `effort`, `device`, `runtime`, `threads`, `seed`,
+    `image`, `devices`, `nodes`; ``method={"passes": 4}`` and the like set a group's own options. The same
+    call resumes an interrupted run.
+    """
+    from sartor import options as opts
+    from sartor import pipeline
+    from sartor.progress import Reporter
+
+    values: dict[str, Any] = {"data": str(data), **options}
+    values["budgets"] = {n: values.pop(n) for n in list(values) if n in opts.BUDGETS}
+    folder = Path(out) if out is not None else Path("runs") / Path(data).name
+    return load(pipeline.fit(opts.from_mapping(values), folder, Reporter(quiet)))
+
+
+def solve(run: str | Path, *, quiet: bool | None = None, **budgets: str | float) -> Result:
+    """Another budget on a finished run: no search again."""
+    from sartor import pipeline
+    from sartor.options import parse_budgets
+    from sartor.progress import Reporter
+
+    return load(pipeline.solve(Path(run), parse_budgets(budgets), Reporter(quiet)))

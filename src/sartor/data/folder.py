@@ -97,8 +97,10 @@ class Folder(Images):
             ) from error
 
 
-def open_folder(path: Path, image: int | None = None, tick: Tick = silent, memory: int | None = None) -> Images:
-    """Open the class folders under `path`; `image` None chooses the side from the images' own sizes.
+def open_folder(
+    path: Path, image: int | None = None, tick: Tick = silent, memory: int | None = None, largest: int = SIDES[-1]
+) -> Images:
+    """Open the class folders under `path`; `image` None chooses the side, up to `largest`, from the images' own sizes.
 
     All images are decoded once. They are kept if they take at most `memory` bytes (a quarter of the machine's by
     default); otherwise this pass only finds those that cannot be used.
@@ -107,7 +109,7 @@ def open_folder(path: Path, image: int | None = None, tick: Tick = silent, memor
     with _without_warnings():
         listing = _list(path)
         _check(listing)
-        side = image if image is not None else _choose_side(listing)
+        side = image if image is not None else min(largest, _choose_side(listing))
         keep = len(listing.files) * 3 * side * side <= (memory if memory is not None else _memory_limit())
         pixels, usable = _decode_all(listing, side, keep, tick)
         _check(usable)

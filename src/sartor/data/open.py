@@ -8,7 +8,7 @@ from typing import Any
 from sartor.data.arrays import check_side, digits, from_arrays, from_npz, from_npz_parts
 from sartor.data.base import Images, Tick, silent
 from sartor.data.cifar import holds_cifar, open_cifar
-from sartor.data.folder import open_folder, shown
+from sartor.data.folder import SIDES, open_folder, shown
 from sartor.data.idx import holds_idx, open_fashion_mnist, open_idx
 from sartor.errors import BadInput
 
@@ -20,8 +20,12 @@ _ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".7z", ".rar", ".zst"
 _PICKLES = (".pkl", ".pickle", ".pt", ".pth")
 
 
-def open_data(source: str | Path | tuple[Any, Any], image: int | None = None, tick: Tick = silent) -> Images:
-    """Open `source`, with images of `image` x `image` pixels; None keeps or chooses the size.
+def open_data(
+    source: str | Path | tuple[Any, Any], image: int | None = None, tick: Tick = silent, largest: int = SIDES[-1]
+) -> Images:
+    """Open `source`, with images of `image` x `image` pixels; None keeps an array's size and chooses a folder's.
+
+    The size chosen for a folder of photos follows their own sizes, up to `largest`.
 
     The names `digits` and `fashion-mnist` go before folders called so; write ``./digits`` for the folder.
     """
@@ -40,7 +44,7 @@ def open_data(source: str | Path | tuple[Any, Any], image: int | None = None, ti
     try:
         if not _exists(path):
             raise BadInput(f"data must be {ACCEPTED}, but {shown(path)!r} is neither a name nor an existing path.")
-        return _open_directory(path, image, tick) if path.is_dir() else _open_file(path, image)
+        return _open_directory(path, image, tick, largest) if path.is_dir() else _open_file(path, image)
     except PermissionError as error:
         raise BadInput(
             f"{shown(path)} must be readable, but there is no permission. Change its permissions."
@@ -56,7 +60,7 @@ def _exists(path: Path) -> bool:
         raise BadInput(f"data must be {ACCEPTED}, but {str(path)[:100]!r} is no usable path: {error}.") from error
 
 
-def _open_directory(path: Path, image: int | None, tick: Tick) -> Images:
+def _open_directory(path: Path, image: int | None, tick: Tick, largest: int) -> Images:
     if holds_idx(path):
         return open_idx(path, image)
     if holds_cifar(path):
@@ -68,7 +72,7 @@ def _open_directory(path: Path, image: int | None, tick: Tick) -> Images:
                 f"{shown(path)} must hold .npz parts to train on, but all are named 'test'. Add those for train."
             )
         return from_npz_parts(train, [part for part in parts if part not in train], path.resolve().name, image)
-    return open_folder(path, image, tick)
+    return open_folder(path, image, tick, largest=largest)
 
 
 def _open_file(path: Path, image: int | None) -> Images:

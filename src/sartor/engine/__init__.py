@@ -1,0 +1,1 @@
+"""Training: one loop, checkpoints, evaluation, distillation; devices and processes through Lightning Fabric."""

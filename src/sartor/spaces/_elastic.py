@@ -114,7 +114,9 @@ class ElasticBlock(nn.Module):
         y = F.conv2d(y, conv.weight[:middle], None, conv.stride, conv.padding, groups=middle)
         y = self.act(_sliced_norm(y, self.depthwise_norm[k]))
         if se:
-            s = F.relu(F.conv2d(F.adaptive_avg_pool2d(y, 1), self.reduce.weight[:hidden, :middle], self.reduce.bias[:hidden]))
+            s = F.relu(
+                F.conv2d(F.adaptive_avg_pool2d(y, 1), self.reduce.weight[:hidden, :middle], self.reduce.bias[:hidden])
+            )
             y = y * hard_sigmoid(F.conv2d(s, self.excite.weight[:middle, :hidden], self.excite.bias[:middle]))
         y = self.project_norm.one(F.conv2d(y, self.project.weight[:, :middle]), 2 * e + se)
         return x + y if self.residual else y
@@ -225,6 +227,8 @@ def _sliced_norm(x: Tensor, norm: nn.BatchNorm2d) -> Tensor:
     return _norm(x, norm.running_mean[:n], norm.running_var[:n], norm.weight[:n], norm.bias[:n], norm)
 
 
-def _norm(x: Tensor, mean: Tensor, var: Tensor, weight: Tensor, bias: Tensor, norm: nn.BatchNorm2d | GroupedNorm) -> Tensor:
+def _norm(
+    x: Tensor, mean: Tensor, var: Tensor, weight: Tensor, bias: Tensor, norm: nn.BatchNorm2d | GroupedNorm
+) -> Tensor:
     several = x.shape[0] * x.shape[2] * x.shape[3] > 1  # a single value has no variance to normalise by
     return F.batch_norm(x, mean, var, weight, bias, norm.training and several, norm.momentum or 0.0, norm.eps)

@@ -46,7 +46,7 @@ class MobileNet(nn.Module):
             features.append(stage(features[-1]))
         return features, self.head(features[-1])
 
-    def forward(self, x: Tensor) -> Tensor:  # noqa: D102
+    def forward(self, x: Tensor) -> Tensor:
         return self.trace(x)[1]
 
 
@@ -68,7 +68,7 @@ class MobileSupernet(nn.Module, Supernet):
         self.head = Head(inputs, frame.head, frame.hidden, task.classes)
         initialise(self)
 
-    def forward(self, x: Tensor, who: Arch | Picks | Gates) -> Tensor:  # noqa: D102
+    def forward(self, x: Tensor, who: Arch | Picks | Gates) -> Tensor:
         return self.trace(x, who)[1]
 
     def trace(self, x: Tensor, who: Arch | Picks | Gates) -> tuple[list[Tensor], Tensor]:
@@ -172,9 +172,7 @@ def _plans(picks: Picks, device: torch.device) -> list[tuple[list[tuple[Tensor, 
     return stages
 
 
-def _many_paths(
-    x: Tensor, blocks: nn.Module, plan: tuple[list[tuple[Tensor, Tensor, BlockPlan]], Tensor]
-) -> Tensor:
+def _many_paths(x: Tensor, blocks: nn.Module, plan: tuple[list[tuple[Tensor, Tensor, BlockPlan]], Tensor]) -> Tensor:
     """One stage with a path of its own for every image."""
     steps, restore = plan
     left = []

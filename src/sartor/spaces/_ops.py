@@ -43,7 +43,7 @@ class SqueezeExcite(nn.Module):
         self.reduce = nn.Conv2d(channels, hidden, 1)
         self.expand = nn.Conv2d(hidden, channels, 1)
 
-    def forward(self, x: Tensor) -> Tensor:  # noqa: D102
+    def forward(self, x: Tensor) -> Tensor:
         gate: Tensor = self.expand(F.relu(self.reduce(F.adaptive_avg_pool2d(x, 1))))
         return x * hard_sigmoid(gate)
 
@@ -65,7 +65,7 @@ class InvertedResidual(nn.Module):
         self.project = ConvBnAct(middle, outputs, 1)
         self.residual = stride == 1 and inputs == outputs
 
-    def forward(self, x: Tensor) -> Tensor:  # noqa: D102
+    def forward(self, x: Tensor) -> Tensor:
         y: Tensor = self.project(self.se(self.depthwise(self.expand(x))))
         return x + y if self.residual else y
 
@@ -91,7 +91,7 @@ class Head(nn.Module):
         self.dropout = nn.Dropout(0.0)
         self.classifier = nn.Linear(hidden, classes)
 
-    def forward(self, x: Tensor) -> Tensor:  # noqa: D102
+    def forward(self, x: Tensor) -> Tensor:
         x = F.adaptive_avg_pool2d(self.conv(x), 1)
         x = self.dropout(F.hardswish(self.hidden(x)).flatten(1))
         out: Tensor = self.classifier(x)

@@ -125,7 +125,9 @@ class Mobile(Space):
         frame = self.frame(task)
         image: Shape = (task.channels, task.image, task.image)
         build_stem = partial(Stem, task.channels, frame.stem, frame.first, frame.stem_stride)
-        yield Part(f"stem_i{task.channels}_w{frame.stem}_o{frame.first}_s{frame.stem_stride}_r{task.image}", build_stem, image)
+        yield Part(
+            f"stem_i{task.channels}_w{frame.stem}_o{frame.first}_s{frame.stem_stride}_r{task.image}", build_stem, image
+        )
         inputs, side = frame.first, -(-task.image // frame.stem_stride)
         for s in range(5):
             width, depth = frame.widths[s], 5 * s

@@ -1,0 +1,267 @@
+"""The command line. Results go to standard output, progress to standard error; bad input ends with exit code 2."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from sartor.errors import BadInput, SartorError
+from sartor.version import __version__
+
+app = typer.Typer(
+    name="sartor",
+    help="Networks cut to measure: a folder of images and a budget in, the best network that provably fits out.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+console = Console(soft_wrap=True, highlight=False)
+
+Latency = Annotated[str | None, typer.Option("--latency", help="Largest time for one image, e.g. 5ms.")]
+Params = Annotated[str | None, typer.Option("--params", help="Largest number of parameters, e.g. 2M.")]
+Macs = Annotated[str | None, typer.Option("--macs", help="Largest number of multiply-accumulates, e.g. 50M.")]
+Memory = Annotated[str | None, typer.Option("--memory", help="Largest size of the weights, e.g. 4MB.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars.")]
+RunPath = Annotated[Path, typer.Argument(help="A run directory made by `sartor fit`.")]
+
+
+def emit(data: Any, as_json: bool, show: Callable[[], None]) -> None:
+    """Print JSON or the readable form."""
+    if as_json:
+        sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    else:
+        show()
+
+
+def given(**values: Any) -> dict[str, Any]:
+    """Only what was given on the command line."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+@app.command()
+def fit(
+    data: Annotated[str | None, typer.Argument(help="A folder with a sub-folder a class, an .npz file, IDX or CIFAR "
+                                                    "files, or a name: digits, fashion-mnist.")] = None,
+    latency: Latency = None, params: Params = None, macs: Macs = None, memory: Memory = None,
+    out: Annotated[Path | None, typer.Option(help="The run directory; default runs/NAME.")] = None,
+    method: Annotated[str | None, typer.Option(help="The search method; `sartor list` names them.")] = None,
+    space: Annotated[str | None, typer.Option(help="The search space.")] = None,
+    effort: Annotated[str | None, typer.Option(help="quick, standard or thorough.")] = None,
+    device: Annotated[str | None, typer.Option(help="Where to train and measure: cpu or cuda.")] = None,
+    runtime: Annotated[str | None, typer.Option(help="The deployment runtime: onnxruntime or torch.")] = None,
+    threads: Annotated[int | None, typer.Option(help="Threads of the deployed network.")] = None,
+    image: Annotated[int | None, typer.Option(help="Side of the images in pixels; default from the data.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of everything random.")] = None,
+    devices: Annotated[int | None, typer.Option(help="Processes (CPU) or GPUs on this machine.")] = None,
+    nodes: Annotated[int | None, typer.Option(help="Machines; start the same command on each.")] = None,
+    config: Annotated[Path | None, typer.Option(help="A TOML file with any of these options.")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="Any option, e.g. method.passes=4.")] = None,
+    quiet: Quiet = False, as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Search, solve, train, verify and export the best network inside the budgets."""
+    from sartor import options, show
+    from sartor.config import assign, read_toml
+    from sartor.pipeline import fit as run_fit
+    from sartor.progress import Reporter
+    from sartor.result import load
+
+    values = read_toml(config) if config else {}
+    values |= given(data=data, method=method, space=space, effort=effort, device=device, runtime=runtime,
+                    threads=threads, image=image, seed=seed, devices=devices, nodes=nodes)  # fmt: skip
+    values["budgets"] = {**values.get("budgets", {}), **given(latency=latency, params=params, macs=macs, memory=memory)}
+    for setting in set_ or []:
+        assign(values, setting)
+    if "data" not in values:
+        raise BadInput("what to fit is missing: give a folder of images, or a name such as digits.")
+    chosen = options.from_mapping(values)
+    folder = out or Path("runs") / (Path(chosen.data).name or "run")
+    path = run_fit(chosen, folder, Reporter(quiet or None))
+    if _first_process():
+        result = load(path)
+        emit(result.certificate, as_json, lambda: show.certificate(path, result.certificate, console))
+
+
+def _first_process() -> bool:
+    import os
+
+    return os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) == "0"
+
+
+@app.command()
+def solve(
+    run: RunPath, latency: Latency = None, params: Params = None, macs: Macs = None, memory: Memory = None,
+    quiet: Quiet = False, as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Another budget on a finished run: no search again."""
+    from sartor import show
+    from sartor.options import parse_budgets
+    from sartor.pipeline import solve as run_solve
+    from sartor.progress import Reporter
+    from sartor.result import load
+
+    budgets = parse_budgets(given(latency=latency, params=params, macs=macs, memory=memory))
+    if not budgets:
+        raise BadInput("a budget is needed: give at least one of --latency, --params, --macs, --memory.")
+    path = run_solve(run, budgets, Reporter(quiet or None))
+    result = load(path)
+    emit(result.certificate, as_json, lambda: show.certificate(path, result.certificate, console))
+
+
+@app.command()
+def frontier(
+    run: RunPath,
+    everything: Annotated[bool, typer.Option("--all", help="Every point.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Every optimal trade-off of a finished run."""
+    from sartor import show
+    from sartor.run import Run
+
+    data = Run.open(run).read("frontier.json")
+    emit(data, as_json, lambda: show.frontier(data, console, rows=0 if everything else 25))
+
+
+@app.command()
+def predict(
+    run: RunPath, images: Annotated[list[Path], typer.Argument(help="Image files.")],
+    top: Annotated[int, typer.Option(help="How many classes to show.")] = 3, as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Classes with probabilities, from the exported model."""
+    from sartor import show
+    from sartor.result import load
+
+    found = load(run).predict([str(p) for p in images])
+    data = [{"image": str(p), **entry} for p, entry in zip(images, found, strict=True)]
+    emit(data, as_json, lambda: show.predictions([str(p) for p in images], found, top, console))
+
+
+@app.command()
+def report(run: RunPath, as_json: AsJson = False) -> None:
+    """Write report.html anew from the run's files."""
+    from sartor.report.build import build
+
+    page = build(run)
+    emit({"report": str(page)}, as_json, lambda: console.print(str(page), markup=False))
+
+
+@app.command("list")
+def list_plugins(as_json: AsJson = False) -> None:
+    """Methods, spaces, costs, solvers and published networks."""
+    from rich.table import Table
+
+    from sartor import zoo
+    from sartor.registry import COSTS, METHODS, SOLVERS, SPACES
+
+    registries = {"methods": METHODS, "spaces": SPACES, "costs": COSTS, "solvers": SOLVERS}
+    data: dict[str, Any] = {k: {n: r.summary(n) for n in r.names()} for k, r in registries.items()}
+    data["zoo"] = list(zoo.names())
+
+    def show() -> None:
+        table = Table("kind", "name", "what it is", box=None, pad_edge=False)
+        for kind, entries in data.items():
+            if kind != "zoo":
+                for n, (name, text) in enumerate(entries.items()):
+                    table.add_row(kind if n == 0 else "", name, text)
+        table.add_row("zoo", "", ", ".join(data["zoo"]))
+        Console(highlight=False).print(table)
+
+    emit(data, as_json, show)
+
+
+@app.command()
+def measure(
+    space: Annotated[str, typer.Option(help="The search space.")] = "mobile",
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    runtime: Annotated[str | None, typer.Option(help="onnxruntime (CPU) or torch.")] = None,
+    threads: Annotated[int, typer.Option(help="Threads of the deployed network.")] = 1,
+    image: Annotated[int, typer.Option(help="Side of the images in pixels.")] = 32,
+    classes: Annotated[int, typer.Option(help="Number of classes.")] = 10,
+    channels: Annotated[int, typer.Option(help="1 for grey images, 3 for colour.")] = 3,
+    out: Annotated[Path | None, typer.Option(help="Also write the table to this JSON file.")] = None,
+    quiet: Quiet = False, as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Measure the latency of every part of a space on this device."""
+    from rich.table import Table
+
+    from sartor import units
+    from sartor.costs.latency import Latency as LatencyCost
+    from sartor.progress import Reporter
+    from sartor.registry import SPACES
+    from sartor.run import write_json
+    from sartor.task import Task
+
+    task = Task(classes, image, channels)
+    cost = LatencyCost(
+        runtime=runtime or ("torch" if device == "cuda" else "onnxruntime"), device=device, threads=threads
+    )
+    with Reporter(quiet or None).bar("measuring", 100) as bar:
+        table = cost.table(SPACES[space]().fitted(task), task, lambda n, done, total: bar.to(100 * done // total, n))
+    if out is not None:
+        write_json(out, table.to_json())
+
+    def show() -> None:
+        rows = Table("part", "time", "95 % interval", box=None, pad_edge=False)
+        for key, p in table.prices.items():
+            low, high = units.show(p.low, "time"), units.show(p.high, "time")
+            rows.add_row(key, units.show(p.value, "time"), f"{low} .. {high}")
+        console.print(rows)
+
+    emit(table.to_json(), as_json, show)
+
+
+@app.command("zoo")
+def show_zoo(
+    name: Annotated[str, typer.Argument(help="A published network, e.g. HC-A; `sartor list` names them.")],
+    classes: Annotated[int | None, typer.Option(help="Number of classes.")] = None,
+    image: Annotated[int | None, typer.Option(help="Side of the images in pixels.")] = None,
+    channels: Annotated[int | None, typer.Option(help="Channels of the images (mobile networks).")] = None,
+    as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """A published network: parameters, multiply-accumulates, architecture."""
+    from sartor import zoo
+    from sartor.task import Task
+
+    entry = zoo.entry(name, Task(classes or 1000, image or 224, channels or 3))
+
+    def show() -> None:
+        for key, value in entry.items():
+            console.print(f"{key:<14} {value}", markup=False)
+
+    emit(entry, as_json, show)
+
+
+@app.callback(invoke_without_command=True)
+def version(show: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    """Networks cut to measure: a folder of images and a budget in, the best network that provably fits out."""
+    if show:
+        console.print(__version__)
+        raise typer.Exit
+
+
+def main() -> None:
+    """Entry point: expected errors become one message and exit code 2, Ctrl-C becomes 130."""
+    try:
+        app(standalone_mode=False)
+    except SartorError as error:
+        _fail(str(error), error.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        _fail("stopped; what was computed is kept, and the same command goes on from there.", 130)
+    except typer.Exit as done:
+        sys.exit(done.exit_code)
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # click's usage errors have it; anything else is a bug of ours
+            raise
+        _fail(error.format_message(), 2)
+
+
+def _fail(message: str, code: int) -> None:
+    Console(stderr=True, soft_wrap=True, highlight=False).print(f"sartor: {message}", markup=False)
+    sys.exit(code)

@@ -1,0 +1,111 @@
+"""Where computing happens: a device, its precision, and how many processes share the work."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sartor.errors import BadInput
+
+
+class Engine:
+    """A thin layer over Lightning Fabric.
+
+    Fabric starts the processes and moves the bytes. Gradients are averaged here in one flat
+    all-reduce rather than by DistributedDataParallel: in a supernet most steps leave some
+    parameters unused, which DDP would have to search for at every step.
+    """
+
+    def __init__(self, device: str = "cpu", devices: int = 1, nodes: int = 1) -> None:
+        from lightning_fabric import Fabric
+
+        if device not in ("cpu", "cuda"):
+            raise BadInput(f"device must be cpu or cuda, but got {device!r}.")
+        if device == "cuda" and not torch.cuda.is_available():
+            raise BadInput("device cuda was asked for, but PyTorch sees no CUDA device here. Use --device cpu.")
+        if devices < 1 or nodes < 1:
+            raise BadInput(f"devices and nodes must be at least 1, but got {devices} and {nodes}.")
+        accelerator = "cuda" if device == "cuda" else "cpu"
+        # Matrix products in bf16 end the process on some CPUs: mixed precision is for CUDA.
+        precision: Any = "bf16-mixed" if device == "cuda" and torch.cuda.is_bf16_supported() else "32-true"
+        strategy = "ddp" if devices * nodes > 1 else "auto"
+        with _quiet_fabric():
+            self.fabric = Fabric(
+                accelerator=accelerator, strategy=strategy, devices=devices, num_nodes=nodes, precision=precision
+            )
+        if devices * nodes > 1:
+            self.fabric.launch()
+        if device == "cuda":
+            torch.backends.cudnn.benchmark = True
+            torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+
+    @property
+    def device(self) -> torch.device:
+        """This process's device."""
+        return self.fabric.device
+
+    @property
+    def rank(self) -> int:
+        """This process's number."""
+        return self.fabric.global_rank
+
+    @property
+    def world(self) -> int:
+        """How many processes share the work."""
+        return self.fabric.world_size
+
+    def place(self, module: nn.Module) -> Any:
+        """The module on the device, channels-last: the faster layout for depthwise convolutions."""
+        return module.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def autocast(self) -> contextlib.AbstractContextManager[Any]:
+        """Mixed precision where the device has it."""
+        return self.fabric.autocast()
+
+    def average_gradients(self, parameters: list[nn.Parameter]) -> None:
+        """The mean gradient over all processes; a parameter unused here counts as zero."""
+        if self.world == 1:
+            return
+        grads = [p.grad if p.grad is not None else torch.zeros_like(p) for p in parameters]
+        flat = torch.cat([g.flatten() for g in grads])
+        flat = self.fabric.all_reduce(flat, reduce_op="mean")  # type: ignore[assignment]
+        for p, piece in zip(parameters, torch.split(flat, [p.numel() for p in parameters]), strict=True):
+            p.grad = piece.view_as(p)
+
+    def average_buffers(self, module: nn.Module) -> None:
+        """Mean running statistics over all processes, so that all hold the same network."""
+        if self.world > 1:
+            for buffer in module.buffers():
+                if buffer.is_floating_point():
+                    buffer.copy_(self.fabric.all_reduce(buffer, reduce_op="mean"))  # type: ignore[arg-type]
+
+    def sum(self, array: np.ndarray) -> np.ndarray:
+        """The element-wise sum over all processes, exact for counts."""
+        if self.world == 1:
+            return array
+        total: Tensor = self.fabric.all_reduce(torch.from_numpy(array.copy()).to(self.device), reduce_op="sum")  # type: ignore[assignment]
+        return total.cpu().numpy()
+
+    def agree(self, value: Any) -> Any:
+        """The first process's value, in every process."""
+        return self.fabric.broadcast(value) if self.world > 1 else value
+
+    def barrier(self) -> None:
+        """Wait until every process is here."""
+        if self.world > 1:
+            self.fabric.barrier()
+
+
+@contextlib.contextmanager
+def _quiet_fabric() -> Iterator[None]:
+    """Fabric announces itself through the logging module; a library should not."""
+    import logging
+
+    for name in ("lightning_fabric", "lightning_fabric.utilities.rank_zero"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    yield

@@ -1,0 +1,56 @@
+"""Accuracy, and the batch-norm statistics it is measured with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sartor.data.base import Index
+from sartor.engine.feed import Feed
+
+Forward = Callable[[Tensor], Tensor]
+
+
+@torch.no_grad()
+def correct(forward: Forward, feed: Feed, index: Index, batch: int = 512) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Whether each image of `index` is classified correctly, in order."""
+    right = []
+    for x, y in feed.plain(index, batch):
+        with feed.engine.autocast():
+            right.append(forward(x).argmax(1) == y)
+    return torch.cat(right).cpu().numpy()
+
+
+def accuracy(net: nn.Module, feed: Feed, index: Index, batch: int = 512) -> float:
+    """Top-1 accuracy in percent."""
+    net.eval()
+    return 100.0 * float(correct(net, feed, index, batch).mean())
+
+
+@torch.no_grad()
+def recalibrate(net: nn.Module, batches: Iterator[tuple[Tensor, Any]], forward: Callable[[Tensor, int], Any]) -> None:
+    """Replace running statistics by their plain average over `batches` (unaugmented training images).
+
+    The moving average kept during training lags behind the weights and saw augmented images; batch
+    k enters with weight 1/(k + 1), which makes all batches count alike.
+    """
+    norms = [m for m in net.modules() if hasattr(m, "running_mean") and hasattr(m, "momentum")]
+    kept = [m.momentum for m in norms]
+    training = net.training
+    net.train()
+    dropouts = [(m, m.p) for m in net.modules() if isinstance(m, nn.Dropout)]
+    for module, _ in dropouts:
+        module.p = 0.0
+    for k, (x, _) in enumerate(batches):
+        for norm in norms:
+            norm.momentum = 1.0 / (k + 1)  # type: ignore[assignment]
+        forward(x, k)
+    for norm, momentum in zip(norms, kept, strict=True):
+        norm.momentum = momentum
+    for module, p in dropouts:
+        module.p = p
+    net.train(training)

@@ -1,0 +1,178 @@
+"""The only training loop. Callers say what the loss of a batch is; everything else happens here.
+
+A step is a function of (seed, phase, epoch, batch number), and the state is checkpointed after
+every epoch, so a run that is killed and started again ends with the same weights, bit for bit on
+a CPU. Running out of memory halves the batch and says so; a loss that is not a number stops the
+run with the last good epoch kept.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sartor.data.augment import Augment
+from sartor.data.base import Index
+from sartor.engine import checkpoint
+from sartor.engine.device import Engine
+from sartor.engine.feed import Feed
+from sartor.engine.recipe import MovingAverage, Recipe
+from sartor.errors import BadInput, Diverged
+from sartor.run import Run
+
+# (images, labels, random stream of this step) -> named losses, of which "loss" is minimised
+Loss = Callable[[Tensor, Tensor, np.random.Generator], dict[str, Tensor]]
+History = list[dict[str, float]]
+_CHECK_EVERY = 200  # steps between looks at the loss: each look waits for the device
+
+
+@dataclass(frozen=True, eq=False)
+class Training:
+    """One phase of training: a network, its recipe and where its data comes from."""
+
+    name: str
+    net: nn.Module
+    loss: Loss
+    recipe: Recipe
+    feed: Feed
+    index: Index
+    run: Run
+
+    @property
+    def engine(self) -> Engine:
+        """Device and processes."""
+        return self.feed.engine
+
+    @property
+    def file(self) -> Path:
+        """The checkpoint."""
+        return self.run.path / "search" / f"{self.name}.checkpoint.safetensors"
+
+
+def fit(training: Training) -> History:
+    """Train for the recipe's epochs, from the last checkpoint if there is one; ends with the averaged weights."""
+    t = training
+    optimiser, average = t.recipe.optimiser(t.net), MovingAverage(t.net, t.recipe.ema)
+    for module in t.net.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = t.recipe.dropout
+    state = {"net": t.net, "optimiser": optimiser, "average": average}
+    epoch, batch, history = _resume(t, state)
+    with t.run.reporter.bar(t.name, t.recipe.epochs) as bar:
+        while epoch < t.recipe.epochs:
+            bar.to(epoch, _note(history))
+            try:
+                now = replace(t, recipe=replace(t.recipe, batch=batch))
+                history.append(_epoch(now, optimiser, average, epoch))
+            except RuntimeError as error:
+                if not _out_of_memory(error):
+                    raise
+                batch = _smaller(t, batch, error)
+                epoch, _, history = _resume(t, state)
+                continue
+            epoch += 1
+            _save(t, state, epoch, batch, history)
+        bar.to(epoch, _note(history))
+    average.put()
+    t.engine.average_buffers(t.net)
+    return history
+
+
+def _epoch(t: Training, optimiser: torch.optim.SGD, average: MovingAverage, epoch: int) -> dict[str, float]:
+    """One pass over the training images; the mean of every named loss."""
+    start, images, sums = time.monotonic(), 0, {}
+    torch.manual_seed(t.feed.seeds.number(f"torch/{t.name}", epoch, t.engine.rank))  # dropout
+    steps = len(t.feed.batches(t.index, t.recipe.batch, t.name))
+    augment = Augment.for_task(t.feed.images.task, t.recipe.augment)
+    parameters = [p for p in t.net.parameters() if p.requires_grad]
+    t.net.train()
+    k = 0
+    for k, (x, y) in enumerate(t.feed.train(t.index, t.recipe.batch, augment, t.name, epoch)):
+        for group in optimiser.param_groups:
+            group["lr"] = t.recipe.rate((epoch + k / steps) / t.recipe.epochs)
+        optimiser.zero_grad(set_to_none=True)
+        with t.engine.autocast():
+            losses = t.loss(x, y, t.feed.seeds.rng(f"step/{t.name}", epoch, k, t.engine.rank))
+        losses["loss"].backward()  # type: ignore[no-untyped-call]
+        t.engine.average_gradients(parameters)
+        if t.recipe.clip:
+            nn.utils.clip_grad_norm_(parameters, t.recipe.clip, foreach=True)
+        optimiser.step()
+        average.update()
+        images += len(y) * t.engine.world
+        for name, value in losses.items():
+            sums[name] = sums.get(name, 0.0) + value.detach()
+        if k % _CHECK_EVERY == _CHECK_EVERY - 1:
+            _check(t, float(sums["loss"]), epoch)
+    means = {name: float(value) / (k + 1) for name, value in sums.items()}
+    _check(t, means["loss"], epoch)
+    return {**means, "images_per_second": images / (time.monotonic() - start)}
+
+
+def _check(t: Training, loss: float, epoch: int) -> None:
+    if not math.isfinite(loss):
+        raise Diverged(
+            f"the training loss must stay finite, but became {loss} in epoch {epoch + 1} of '{t.name}'. The epochs "
+            f"before it are kept. Lower the learning rate (now {t.recipe.lr:g}) with --set, into a new --out."
+        )
+
+
+def _resume(t: Training, state: dict[str, Any]) -> tuple[int, int, History]:
+    """Load the last checkpoint, or write the first one: (epochs done, batch size, history)."""
+    if t.engine.agree(t.file.exists()):
+        saved = checkpoint.load(t.file)
+        for name, part in state.items():
+            part.load_state_dict(saved[name])
+        return int(saved["epoch"]), int(saved["batch"]), list(saved["history"])
+    _save(t, state, 0, t.recipe.batch, [])
+    return 0, t.recipe.batch, []
+
+
+def _save(t: Training, state: dict[str, Any], epoch: int, batch: int, history: History) -> None:
+    if t.run.writer:
+        parts = {name: part.state_dict() for name, part in state.items()}
+        checkpoint.save(t.file, {**parts, "epoch": epoch, "batch": batch, "history": history})
+        if history:
+            _scalars(t, history[-1], epoch)
+    t.engine.barrier()
+
+
+def _scalars(t: Training, values: dict[str, float], epoch: int) -> None:
+    """TensorBoard scalars, where TensorBoard is installed."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        return
+    with SummaryWriter(str(t.run.path / "tensorboard" / t.name), purge_step=epoch) as writer:
+        for name, value in values.items():
+            writer.add_scalar(name, value, epoch)
+
+
+def _out_of_memory(error: RuntimeError) -> bool:
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
+def _smaller(t: Training, batch: int, error: RuntimeError) -> int:
+    """Half the batch, or an error where nothing is left to halve."""
+    half = batch // 2
+    if half < max(2, t.engine.world):
+        raise BadInput(f"memory ran out in '{t.name}' even at a batch of {batch} images: {error}") from error
+    if t.engine.device.type == "cuda":
+        torch.cuda.empty_cache()
+    t.run.log(f"memory ran out in '{t.name}' at a batch of {batch}: going on with {half}")
+    return half
+
+
+def _note(history: History) -> str:
+    if not history:
+        return ""
+    last = history[-1]
+    return f"loss {last['loss']:.3f}, {last['images_per_second']:.0f} images/s"

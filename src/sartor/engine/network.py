@@ -1,0 +1,47 @@
+"""Training of one stand-alone network: fine-tuned from inherited weights, or from scratch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sartor.data.base import Splits
+from sartor.engine import distill
+from sartor.engine.evaluate import recalibrate
+from sartor.engine.feed import Feed
+from sartor.engine.fit import History, Training, fit
+from sartor.engine.recipe import Recipe
+from sartor.run import Run
+
+TEACHER_WEIGHT = 2.0  # BINAS's fine-tuning: cross-entropy + 2 KL
+
+
+def train_network(
+    net: nn.Module, teacher: nn.Module | None, recipe: Recipe, feed: Feed, splits: Splits, run: Run, name: str
+) -> History:
+    """Train on the training split, imitate the teacher where there is one, then recompute batch-norm statistics."""
+
+    def loss(x: Tensor, y: Tensor, rng: np.random.Generator) -> dict[str, Tensor]:
+        logits = net(x)
+        labels = distill.label_loss(logits, y, recipe.smoothing)
+        if teacher is None:
+            return {"loss": labels}
+        with torch.no_grad():
+            target = teacher(x)
+        imitation = distill.imitation_loss(logits, target)
+        return {"loss": labels + TEACHER_WEIGHT * imitation, "labels": labels, "imitation": imitation}
+
+    history = fit(Training(name, net, loss, recipe, feed, splits.train, run))
+    recalibrate(net, calibration(feed, splits), lambda x, _: net(x))
+    return history
+
+
+def calibration(feed: Feed, splits: Splits, batch: int = 256, most: int = 40) -> Any:
+    """Plain training images for batch-norm statistics, whole batches, the same in every process."""
+    index = feed.seeds.rng("calibration images").permutation(splits.train)[: batch * most]
+    starts = list(range(0, len(index) - batch + 1, batch)) or [0]
+    for start in starts:
+        yield from feed.plain(index[start : start + batch], batch)

@@ -1,0 +1,85 @@
+"""How a network is trained: the numbers, the learning-rate schedule, the optimiser and the moving average."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from sartor.errors import BadInput
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """SGD with Nesterov momentum, linear warm-up and cosine decay, label smoothing, EMA, augmentation."""
+
+    epochs: int
+    batch: int = 64
+    lr: float = 0.1
+    momentum: float = 0.9
+    weight_decay: float = 1e-4
+    warmup: float = 0.1  # share of all steps
+    smoothing: float = 0.1
+    ema: float = 0.999
+    dropout: float = 0.0
+    clip: float = 5.0  # largest gradient norm; 0 switches clipping off
+    augment: Literal["none", "light", "standard", "strong"] = "standard"
+
+    def __post_init__(self) -> None:
+        if self.epochs < 0 or self.batch < 1 or self.lr <= 0 or not 0 <= self.ema < 1 or not 0 <= self.warmup <= 1:
+            raise BadInput(f"a recipe needs epochs >= 0, batch >= 1, lr > 0, 0 <= ema < 1, 0 <= warmup <= 1: {self}.")
+
+    def rate(self, progress: float) -> float:
+        """The learning rate when the share `progress` (0..1) of all steps is behind us."""
+        if progress < self.warmup:
+            return self.lr * (0.01 + 0.99 * progress / self.warmup)
+        share = (progress - self.warmup) / max(1e-9, 1 - self.warmup)
+        return 0.5 * self.lr * (1 + math.cos(math.pi * min(1.0, share)))
+
+    def optimiser(self, net: nn.Module) -> torch.optim.SGD:
+        """Weight decay on convolution and linear weights only, not on batch-norms and biases."""
+        decayed = [p for p in net.parameters() if p.requires_grad and p.ndim > 1]
+        others = [p for p in net.parameters() if p.requires_grad and p.ndim <= 1]
+        groups = [{"params": decayed, "weight_decay": self.weight_decay}, {"params": others, "weight_decay": 0.0}]
+        return torch.optim.SGD(groups, self.lr, self.momentum, nesterov=self.momentum > 0, foreach=True)
+
+
+class MovingAverage:
+    """Exponential moving average of a network's parameters and statistics.
+
+    Early on the decay is smaller, ``(1 + t) / (10 + t)``, so that short runs are not averaged with their start.
+    """
+
+    def __init__(self, net: nn.Module, decay: float) -> None:
+        self.decay, self.steps = decay, 0
+        self.net = net
+        self.shadow = [t.detach().clone() for t in self._live()]
+
+    def _live(self) -> list[Tensor]:
+        return [t for t in self.net.state_dict().values() if t.is_floating_point()]
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """Move the average towards the network."""
+        self.steps += 1
+        decay = min(self.decay, (1 + self.steps) / (10 + self.steps))
+        torch._foreach_lerp_(self.shadow, self._live(), 1 - decay)
+
+    @torch.no_grad()
+    def put(self) -> None:
+        """Give the network the averaged values."""
+        for live, mean in zip(self._live(), self.shadow, strict=True):
+            live.copy_(mean)
+
+    def state_dict(self) -> dict[str, Any]:
+        """For checkpoints."""
+        return {"steps": self.steps, "shadow": list(self.shadow)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Read what `state_dict` gave."""
+        self.steps = int(state["steps"])
+        for mine, saved in zip(self.shadow, state["shadow"], strict=True):
+            mine.copy_(saved)

@@ -1,0 +1,71 @@
+"""The contract of a search method."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from sartor.data.base import Splits
+from sartor.engine.device import Engine
+from sartor.engine.feed import Feed
+from sartor.quadratic import Quadratic
+from sartor.run import Run
+from sartor.seeds import Seeds
+from sartor.spaces.base import Space
+from sartor.task import Task
+
+Effort = Literal["quick", "standard", "thorough"]
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """Everything a method may use. It writes below ``run.path / "search"`` and nowhere else."""
+
+    space: Space
+    task: Task
+    feed: Feed
+    splits: Splits
+    seeds: Seeds
+    run: Run
+
+    @property
+    def engine(self) -> Engine:
+        """Device and processes."""
+        return self.feed.engine
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """What a search returns.
+
+    `score` is the quadratic that the solver maximises, in `unit`. `quality` is its rank correlation
+    on held-out networks where the method can measure one. `files` (relative to the run) are what
+    the search leaves behind; with ``search/supernet.safetensors`` and ``search/teacher.safetensors``
+    among them the chosen network inherits its weights, otherwise it is trained from scratch.
+    """
+
+    score: Quadratic
+    unit: str
+    quality: Mapping[str, Any] | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    files: tuple[str, ...] = ()
+
+
+class Method(ABC):
+    """A frozen dataclass whose fields are its options."""
+
+    @abstractmethod
+    def search(self, job: Job) -> Found:
+        """Learn the score. Must resume where a killed search stopped and give the same score."""
+
+    @classmethod
+    def preset(cls, effort: Effort, images: int) -> dict[str, Any]:
+        """Options for an effort and a number of training images; the fields' defaults are the paper's."""
+        return {}
+
+
+def epochs_for(images: int, seen: int, least: int, most: int) -> int:
+    """Epochs in which about `seen` images pass by, within bounds: small data sets need more epochs."""
+    return int(min(most, max(least, round(seen / max(1, images)))))

@@ -1,0 +1,1 @@
+"""Accuracy estimators and predictors: from measurements of networks to a quadratic score."""

@@ -1,0 +1,105 @@
+"""Weighted ridge regression on one-hot features, with errors that allow for clusters of samples.
+
+``A = [1, X C]`` where C spans the coefficients that sum to zero over a choice's options; the fit is
+``phi = (A' W A + lambda R)^-1 A' W y`` and its covariance the sandwich
+
+``H^-1 (sum over clusters g of  A_g' W_g e_g e_g' W_g A_g) H^-1``,
+
+which holds whatever the residuals' variances and whatever their correlation inside a cluster.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+from scipy.sparse import csr_array, diags_array
+
+from sartor.errors import BadInput
+from sartor.predictors.base import Index
+from sartor.quadratic import Array
+
+GRID = np.logspace(-6, 2, 25)  # ridge strengths tried, relative to the mean diagonal
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """Constant and one-hot coefficients, with their standard errors, and the ridge that was used."""
+
+    constant: float
+    weights: Array
+    constant_error: float
+    errors: Array
+    ridge: float
+
+
+def regress(
+    design: csr_array,
+    contrasts: Array,
+    y: Array,
+    *,
+    weights: Array | None = None,
+    clusters: Index | None = None,
+    ridge: float | None = 0.0,
+) -> Fit:
+    """Fit; `clusters` numbers the samples' clusters from 0 (None: every sample its own); ridge None: chosen by GCV."""
+    w = np.ones(len(y)) if weights is None else weights
+    normal, right = _normal(design, contrasts, y, w)
+    penalty = np.zeros(len(normal))
+    penalty[1:] = 1.0  # the contrasts are orthonormal: this is the coefficients' own squared norm
+    level = float(np.mean(np.diag(normal)[1:])) if len(normal) > 1 else 0.0
+    if ridge is None:
+        ridge = _generalised_cross_validation(normal, right, penalty * level, float(w @ y**2), float(w.sum()))
+    hessian = normal + np.diag(penalty * level * ridge)
+    scale = np.sqrt(np.maximum(np.diag(hessian), 1e-300))
+    if ridge == 0 and (len(y) < len(normal) or np.linalg.cond(hessian / np.outer(scale, scale)) > 1e12):
+        raise BadInput(
+            f"{len(y)} samples do not determine {len(normal)} coefficients: measure more networks, such that every "
+            "option occurs, or use a ridge."
+        )
+    factor = cho_factor(hessian)
+    phi = cho_solve(factor, right)
+    residual = y - phi[0] - np.asarray(design @ (contrasts @ phi[1:]))
+    covariance = _sandwich(design, contrasts, w * residual, clusters, cho_solve(factor, np.eye(len(phi))))
+    spread = np.sqrt(np.maximum(np.einsum("pi,ij,pj->p", contrasts, covariance[1:, 1:], contrasts), 0.0))
+    return Fit(float(phi[0]), contrasts @ phi[1:], float(np.sqrt(covariance[0, 0])), spread, float(ridge))
+
+
+def _normal(design: csr_array, contrasts: Array, y: Array, w: Array) -> tuple[Array, Array]:
+    """``A' W A`` and ``A' W y``; the design stays sparse, so that a million samples are no matter."""
+    weighted = diags_array(w) @ design
+    gram = np.asarray((design.T @ weighted).todense())
+    sums = np.asarray(weighted.sum(axis=0)).ravel() @ contrasts
+    inner = contrasts.T @ gram @ contrasts
+    normal = np.block([[np.array([[w.sum()]]), sums[None]], [sums[:, None], inner]])
+    return normal, np.concatenate([[w @ y], contrasts.T @ np.asarray(weighted.T @ y)])
+
+
+def _sandwich(design: csr_array, contrasts: Array, scores: Array, clusters: Index | None, bread: Array) -> Array:
+    count = len(scores) if clusters is None else int(clusters.max()) + 1
+    parts = diags_array(scores) @ design
+    totals = scores
+    if clusters is not None:
+        member = csr_array((np.ones(len(scores)), (clusters, np.arange(len(scores)))), shape=(count, len(scores)))
+        parts, totals = member @ parts, np.asarray(member @ scores)
+    inner = contrasts.T @ np.asarray((parts.T @ parts).todense()) @ contrasts
+    cross = contrasts.T @ np.asarray(parts.T @ totals)
+    meat = np.block([[np.array([[totals @ totals]]), cross[None]], [cross[:, None], inner]])
+    # The customary correction for few clusters and for the coefficients spent.
+    spare = max(1, len(scores) - len(bread))
+    return (count / max(1, count - 1)) * ((len(scores) - 1) / spare) * (bread @ meat @ bread)
+
+
+def _generalised_cross_validation(normal: Array, right: Array, penalty: Array, squares: float, total: float) -> float:
+    """The ridge with the least ``RSS / (1 - df / n)^2``."""
+    best, least = float(GRID[-1]), np.inf
+    for ridge in GRID:
+        hessian = normal + np.diag(penalty * ridge)
+        inverse = np.linalg.inv(hessian + 1e-12 * np.trace(hessian) / len(hessian) * np.eye(len(hessian)))
+        phi = inverse @ right
+        rest = 1.0 - float(np.sum(inverse * normal)) / total
+        error = (squares - 2 * phi @ right + phi @ normal @ phi) / rest**2 if rest > 1e-3 else np.inf
+        if error < least:
+            best, least = float(ridge), float(error)
+    return best

@@ -1,0 +1,55 @@
+"""Least squares in the basis of BINAS's contributions (equation 3), from sampled networks.
+
+A coefficient an option of every choice, counted where the choice is active; with `per_hub` one an
+option and an option of the hub, which is the full ``Q`` of equation 4 inside a stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sartor.arch import Choice
+from sartor.errors import BadInput
+from sartor.predictors._features import Features, Term, linear_terms
+from sartor.predictors._regression import regress
+from sartor.predictors.base import Predictor, checked
+from sartor.quadratic import Quadratic
+
+
+def contribution_features(choices: Sequence[Choice], per_hub: bool = False) -> Features:
+    """The columns: options of active choices, or pairs of hub option and option of what it activates."""
+    terms = linear_terms(choices)
+    if per_hub:
+        terms = [t if t.gate is None else Term((t.gate, *t.choices), t.gate, t.allowed) for t in terms]
+    return Features(tuple(len(c.options) for c in choices), tuple(terms))
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class LeastSquares(Predictor):
+    """Ridge regression on the active options, with standard errors for every coefficient.
+
+    `ridge` is relative to the mean diagonal of the normal equations; None chooses it by generalised
+    cross-validation. The errors are those of the ridge estimate: they do not include its bias.
+    """
+
+    ridge: float | None = None
+    per_hub: bool = False
+
+    def __post_init__(self) -> None:
+        if self.ridge is not None and not self.ridge >= 0:
+            raise BadInput(f"ridge must be at least 0, but got {self.ridge}.")
+
+    def fit(
+        self, picks: ArrayLike, targets: ArrayLike, choices: Sequence[Choice], rng: np.random.Generator
+    ) -> Quadratic:
+        """The coefficients, each choice's summing to zero over its options."""
+        index, y, _ = checked(picks, targets, choices)
+        features = contribution_features(choices, self.per_hub)
+        found = regress(features.design(index), features.contrasts(), y, ridge=self.ridge)
+        return features.quadratic(found.constant, found.weights, (found.constant_error, found.errors))

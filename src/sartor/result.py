@@ -1,0 +1,126 @@
+"""What a fit returns and `load` opens: the chosen network with everything known about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sartor.arch import Arch
+from sartor.errors import BadInput, RunError
+from sartor.run import Run, read_json
+from sartor.solvers.base import Frontier
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+class Result:
+    """A finished run, or one of its further budgets (``runs/a/cuts/latency-3ms``)."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        if not self.path.is_dir():
+            raise RunError(f"{self.path} must be a run directory made by `sartor fit`, but there is no such folder.")
+        if not (self.path / "solution.json").is_file():
+            raise RunError(
+                f"{self.path} holds no finished network. Run `sartor fit` with --out {self.path} to its end."
+            )
+        self._run = Run(self.path)
+
+    def __repr__(self) -> str:
+        return f"Result({str(self.path)!r})"
+
+    @cached_property
+    def arch(self) -> Arch:
+        """The chosen architecture."""
+        return Arch(tuple(int(p) for p in self._run.read("solution.json")["solution"]["picks"]))
+
+    @cached_property
+    def certificate(self) -> dict[str, Any]:
+        """What was asked, delivered, measured and proven."""
+        self._checked("certificate")
+        return dict(read_json(self.path / "certificate.json"))
+
+    @cached_property
+    def frontier(self) -> Frontier:
+        """Every optimal trade-off."""
+        return Frontier.from_json(self._run.read("frontier.json"))
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        """The classes' names, in the order of the model's outputs."""
+        return tuple(self._preprocessing["labels"])
+
+    @cached_property
+    def model(self) -> nn.Module:
+        """The trained PyTorch network; its input is normalised images (see preprocessing.json)."""
+        from sartor import config
+        from sartor.export import load_weights
+        from sartor.registry import SPACES
+        from sartor.task import Task
+
+        self._checked("export")
+        described = read_json(self.path / "model/arch.json")
+        space = dict(described["space"])
+        built = config.build(SPACES[space.pop("name")], space, "space")
+        net: nn.Module = built.network(self.arch, Task(**described["task"]))
+        load_weights(net, self.path / "model/weights.safetensors")
+        return net.eval()
+
+    def predict(self, images: Sequence[str | Path] | np.ndarray) -> list[dict[str, Any]]:
+        """Classes with probabilities, best first, from the exported model.
+
+        `images` are files, or pixels 0..255 as an array (N, C, S, S).
+        """
+        probabilities = self._onnx.probabilities(self._pixels(images))
+        found = []
+        for row in probabilities:
+            order = np.argsort(-row)
+            found.append(
+                {"label": self.labels[order[0]], "probabilities": {self.labels[k]: float(row[k]) for k in order}}
+            )
+        return found
+
+    @cached_property
+    def _preprocessing(self) -> dict[str, Any]:
+        self._checked("export")
+        return dict(read_json(self.path / "model/preprocessing.json"))
+
+    @cached_property
+    def _onnx(self) -> Any:
+        from sartor.export import OnnxModel
+
+        self._checked("export")
+        return OnnxModel(self.path / "model/model.onnx")
+
+    def _pixels(self, images: Sequence[str | Path] | np.ndarray) -> np.ndarray:
+        side, channels = int(self._preprocessing["image"]), int(self._preprocessing["channels"])
+        if isinstance(images, np.ndarray):
+            if images.ndim != 4 or images.shape[1:] != (channels, side, side):
+                raise BadInput(f"images must have shape (N, {channels}, {side}, {side}), but have {images.shape}.")
+            return images.astype(np.float32)
+        from sartor.data.decode import Unusable, square
+
+        decoded = []
+        for name in images:
+            if not Path(name).is_file():
+                raise BadInput(f"{name} must be an image file, but there is no such file.")
+            try:
+                decoded.append(np.asarray(square(Path(name), side, channels), np.float32))
+            except Unusable as error:
+                raise BadInput(f"{name} must be a readable image, but {error}.") from error
+        return np.stack(decoded) if decoded else np.zeros((0, channels, side, side), np.float32)
+
+    def _checked(self, stage: str) -> None:
+        """Refuse files that are missing or were changed after they were written."""
+        if not self._run.done(stage):
+            raise RunError(f"{self.path} is not finished: the stage '{stage}' is missing. Run the same command again.")
+
+
+def load(path: str | Path) -> Result:
+    """Open a finished run directory."""
+    return Result(path)

@@ -1,0 +1,108 @@
+"""Published networks of the mobile space: HardCoRe-NAS (HC) and BINAS (BI), and the space's two extremes.
+
+A network is five stages; a block is its kernel, its expansion and ``s`` for squeeze-excitation, so
+``53s`` is a 5x5 depthwise convolution at expansion 3 with squeeze-excitation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sartor.arch import Arch
+from sartor.errors import BadInput
+from sartor.spaces.mobile import CONFIGS, DEPTHS, Mobile
+from sartor.task import Task
+
+IMAGENET = Task(1000, 224)
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """Blocks, and what the authors report: ImageNet top-1 in percent, and milliseconds on their CPU."""
+
+    blocks: str
+    top1: float | None = None
+    cpu_ms: float | None = None
+
+
+_NETWORKS = {
+    "HC-A": Published("53 53s|53 56s|56s 56s|56s 56s|56s 56s", 75.3, 38),
+    "HC-B": Published("53 53s 33|53 53 53|53 53 33 33|53 33 33 33|56s 56s 33s", 75.8, 40),
+    "HC-C": Published("53 53s|53 53 53 53|54 56s 33 33|56s 33 33 33|56s 56s 33s", 76.4, 44),
+    "HC-D": Published("53s 53s|53s 54s 33s|54s 33s 33s 33s|34s 54s 33s 53s|56s 56s 56s 36s", 77.1, 50),
+    "HC-E": Published("53s 53s|56s 54s 54s 33s|54s 36s|56s 56s 56s 53s|56s 56s 56s 36s", 77.6, 55),
+    "HC-F": Published("53s 53s|56s 56s|56s 56s 33s 33s|36s 56s 56s 33s|56s 56s 36s 36s", 78.0, 60),
+    "BI-A": Published("53 33s|53s 54s|53 53s 54s|54s 54s|54s 54s 34s 53s", 75.9, 37),
+    "BI-B": Published("53 53s|53s 54s|54s 54s 54s|34s 54s 54s|34s 54s 34s 54s", 76.5, 41),
+    "BI-C": Published("53 53s|53s 54s|54s 54s 54s|34s 56s 54s|36s 56s 36s 54s", 77.0, 45),
+    "BI-D": Published("53 53s|53s 54s|53 56s 34s 53s|36s 56s 54s 34s|36s 54s 56s 54s", 77.6, 50),
+    "BI-E": Published("53 33 33s|53 34s 34s 56s|53 53s 34s 56s|34s 56s 36s 54s|36s 34s 56s 56s", 77.8, 56),
+    "BI-F": Published("53 33 33s|53 54 34s 56s|53 36s 56s 56s|56s 56s 36s 36s|36s 34s 56s 56s", 78.0, 59),
+    "smallest": Published("33 33|33 33|33 33|33 33|33 33"),
+    "heaviest": Published("|".join(["56s 56s 56s 56s"] * 5)),
+}
+
+
+def names() -> tuple[str, ...]:
+    """Every network of the zoo."""
+    return tuple(_NETWORKS)
+
+
+def space() -> Mobile:
+    """The space that the zoo's networks belong to, with the paper's widths and strides."""
+    return Mobile(preset="paper")
+
+
+def arch(name: str) -> Arch:
+    """The architecture of a published network; capital letters do not matter."""
+    return _read(_published(name)[1].blocks)
+
+
+def entry(name: str, task: Task = IMAGENET) -> dict[str, Any]:
+    """What is known of a network, its parameters and multiply-accumulates counted for `task`.
+
+    Published accuracy and time are the authors' own, on ImageNet and on their machine.
+    """
+    import torch
+
+    from sartor.costs.macs import Macs
+    from sartor.costs.params import Params
+
+    if task.classes < 1 or task.channels < 1 or task.image < 4:
+        raise BadInput(f"classes and channels must be at least 1 and the image's side at least 4, but got {task}.")
+    name, published = _published(name)
+    found, home = _read(published.blocks), space()
+    shape = (task.channels, task.image, task.image)
+    with torch.device("meta"):
+        net = home.network(found, task)
+    return {
+        "name": name,
+        "classes": task.classes,
+        "image": task.image,
+        "channels": task.channels,
+        "params": int(Params().of(net, shape)),
+        "macs": int(Macs().of(net, shape)),
+        "architecture": home.describe(found),
+        "choices": found.named(home.choices),
+        "published_top1": published.top1,
+        "published_cpu_ms": published.cpu_ms,
+    }
+
+
+def _published(name: str) -> tuple[str, Published]:
+    """The table's own spelling of the name, and its row."""
+    for known, row in _NETWORKS.items():
+        if known.lower() == name.lower():
+            return known, row
+    raise BadInput(f"there is no published network named {name!r}; available: {', '.join(_NETWORKS)}.")
+
+
+def _read(blocks: str) -> Arch:
+    """Tokens to picks; blocks that do not run are at their first option, so equal networks compare equal."""
+    picks: list[int] = []
+    for stage in blocks.split("|"):
+        tokens = stage.split()
+        configs = [CONFIGS.index((int(t[1]), int(t[0]), t.endswith("s"))) for t in tokens]
+        picks += [DEPTHS.index(len(tokens)), *configs, *[0] * (max(DEPTHS) - len(tokens))]
+    return Arch(tuple(picks))
