@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -43,6 +44,15 @@ class Engine:
         if device == "cuda":
             torch.backends.cudnn.benchmark = True
             torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+
+    def settle(self, image: int) -> None:
+        """Threads for training on the CPU: one for tiny images, where several wait for each other more than they work.
+
+        A function of the machine and the image size alone, since the number of threads decides the last bit of a sum.
+        """
+        if self.device.type == "cpu":
+            cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+            torch.set_num_threads(1 if image < 16 else max(1, cores // self.fabric.world_size))
 
     @property
     def device(self) -> torch.device:

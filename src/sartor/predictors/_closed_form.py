@@ -7,12 +7,19 @@ features is formed, and X itself is sparse and centred on the fly.
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
 
-from sartor.quadratic import Array
+from sartor.arch import Choice
+from sartor.errors import BadInput
+from sartor.predictors._features import Features, linear_terms, pair_term
+from sartor.predictors.base import Predictor, checked
+from sartor.quadratic import Array, Quadratic
 
 OVERSAMPLE = 10
 POWERS = 4
@@ -77,3 +84,41 @@ def choose(design: csr_array, y: Array, most: int, folds: int, rng: np.random.Ge
         if len(errors):
             total += np.pad(errors, (0, most - len(errors)), mode="edge")
     return int(np.argmin(total)) + 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClosedForm(Predictor):
+    """Linear terms and the products that a subclass names, on principal components.
+
+    `components` is their number; None chooses it on held-out samples, at most `most`. `inactive`
+    also multiplies choices that may be inactive with choices other than their hub, as the paper
+    does: an inactive block's option then counts, and an optimiser will exploit it.
+    """
+
+    components: int | None = None
+    most: int = 1500
+    folds: int = 5
+    inactive: bool = False
+
+    def __post_init__(self) -> None:
+        if min(self.most, self.folds - 1, 1 if self.components is None else self.components) < 1:
+            raise BadInput(
+                "components and most must be at least 1 and folds at least 2, "
+                f"but got {self.components}, {self.most} and {self.folds}."
+            )
+
+    @abstractmethod
+    def pairs(self, choices: Sequence[Choice]) -> list[tuple[int, int]]:
+        """The pairs of choices whose products are features."""
+
+    def fit(
+        self, picks: ArrayLike, targets: ArrayLike, choices: Sequence[Choice], rng: np.random.Generator
+    ) -> Quadratic:
+        """The least-squares coefficients on the chosen number of components."""
+        index, y, sizes = checked(picks, targets, choices, least=2 * self.folds)
+        products = [pair_term(choices, i, j, self.inactive) for i, j in self.pairs(choices)]
+        features = Features(sizes, (*linear_terms(choices), *(t for t in products if t is not None)))
+        design = features.design(index)
+        most = min(self.most, len(y) - len(y) // self.folds - 2, design.shape[1])
+        count = self.components if self.components is not None else choose(design, y, most, self.folds, rng)
+        return features.quadratic(*solve(design, y, count, rng))

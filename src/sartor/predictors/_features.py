@@ -102,7 +102,11 @@ class Features:
             mine = weights[self.first[n] : self.first[n + 1]]
             i = term.choices[0]
             if len(term.choices) == 2:
-                _add(pairs, (i, term.choices[1]), mine.reshape(self.sizes[i], self.sizes[term.choices[1]]))
+                table = mine.reshape(self.sizes[i], self.sizes[term.choices[1]]).copy()
+                if term.gate is not None:  # a product that no network has
+                    never = np.setdiff1d(np.arange(self.sizes[term.gate]), term.allowed)
+                    (table if term.gate == i else table.T)[never] = 0.0
+                _add(pairs, (i, term.choices[1]), table)
             elif term.gate is None:
                 linear[i] = linear[i] + mine if i in linear else mine
             else:
