@@ -67,7 +67,7 @@ def read_toml_text(text: str) -> dict[str, Any]:
 
 
 def write_toml(data: Mapping[str, Any]) -> str:
-    """Nested dictionaries of plain values as TOML; None is left out. (JSON strings and lists are valid TOML.)"""
+    """Nested dictionaries of plain values as TOML; None is left out. JSON strings and lists are valid TOML."""
     lines: list[str] = []
 
     def table(values: Mapping[str, Any], name: str) -> None:

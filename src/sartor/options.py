@@ -83,7 +83,7 @@ def to_mapping(options: Options, method: Any, space: Any, train: Any) -> dict[st
     plain = {f.name: getattr(options, f.name) for f in dataclasses.fields(options)}
     for group in _GROUPS.values():
         plain.pop(group)
-    plain["budgets"] = {k: v for k, v in sorted(options.budgets.items())}
+    plain["budgets"] = dict(sorted(options.budgets.items()))
     for name, chosen in (("method", method), ("space", space)):
         plain[name] = {"name": plain[name], **_fields(chosen)}
     plain["train"] = _fields(train)

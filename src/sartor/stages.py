@@ -165,8 +165,8 @@ def _correct(cut: Cut, table: CostTable, arch: Arch, measured: float, tries: int
     cut.run.write("latency.json", table.to_json())
     if tries >= _TRIES:
         raise Infeasible(
-            f"{tries} networks in a row measured slower than {cut.budgets['latency']:g} ms though predicted faster: this "
-            "machine is too busy to measure on. Run the same command again when it is quieter; nothing is lost."
+            f"{tries} networks in a row measured slower than {cut.budgets['latency']:g} ms though predicted faster: "
+            "this machine is too busy to measure on. Run the same command again when it is quieter; nothing is lost."
         )
     cut.context.engine.barrier()
     return table

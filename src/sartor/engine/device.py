@@ -56,12 +56,12 @@ class Engine:
 
     @property
     def device(self) -> torch.device:
-        """This process's device."""
+        """The device of this process."""
         return self.fabric.device
 
     @property
     def rank(self) -> int:
-        """This process's number."""
+        """The number of this process."""
         return self.fabric.global_rank
 
     @property

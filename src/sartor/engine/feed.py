@@ -36,7 +36,7 @@ class Feed:
             yield self._ready(augment(pixels, generator)), labels
 
     def batches(self, index: Index, batch: int, name: str) -> Batches:
-        """This process's share of shuffled training batches."""
+        """The share of shuffled training batches that this process takes."""
         e = self.engine
         return Batches(self.images, index, batch, self.seeds, name, device=e.device, rank=e.rank, world=e.world)
 

@@ -88,7 +88,8 @@ def fit(training: Training) -> History:
 
 def _epoch(t: Training, optimiser: torch.optim.SGD, average: MovingAverage, epoch: int) -> dict[str, float]:
     """One pass over the training images; the mean of every named loss."""
-    start, images, sums = time.monotonic(), 0, {}
+    start, images = time.monotonic(), 0
+    sums: dict[str, Any] = {}
     torch.manual_seed(t.feed.seeds.number(f"torch/{t.name}", epoch, t.engine.rank))  # dropout
     steps = len(t.feed.batches(t.index, t.recipe.batch, t.name))
     augment = Augment.for_task(t.feed.images.task, t.recipe.augment)

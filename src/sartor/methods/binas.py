@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, final
 
 import numpy as np
@@ -161,7 +162,7 @@ class BINAS(Method):
         with job.run.reporter.bar("held-out networks", len(archs)) as bar:
             for n, arch in enumerate(archs):
                 if n % job.engine.world == job.engine.rank:
-                    right = correct(lambda x, arch=arch: net(x, arch), job.feed, job.splits.val, _PER_FORWARD)
+                    right = correct(partial(net, who=arch), job.feed, job.splits.val, _PER_FORWARD)
                     measured[n] = 100.0 * right.mean()
                 bar.to(n + 1)
         measured = job.engine.sum(measured)

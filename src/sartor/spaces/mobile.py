@@ -6,7 +6,7 @@ blocks 1 to 4. As one-hot vectors they have the paper's 5 * (3 + 4 * 12) = 255 e
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, final
@@ -72,7 +72,7 @@ class Mobile(Space):
     def choices(self) -> tuple[Choice, ...]:  # type: ignore[override]
         """Per stage: the depth, then four blocks, of which block b needs a depth of at least b."""
         blocks = tuple(f"e{e}_k{k}{'_se' if se else ''}" for e, k, se in CONFIGS)
-        choices = []
+        choices: list[Choice] = []
         for s in range(5):
             depth = len(choices)
             choices.append(Choice(f"stage{s + 1}.depth", tuple(map(str, DEPTHS))))
@@ -166,7 +166,7 @@ def stages(arch: Arch) -> list[list[tuple[int, int, bool]]]:
 
 def _block(
     inputs: int, outputs: int, stride: int, side: int, config: tuple[int, int, bool], hard_swish: bool
-) -> tuple[str, partial[nn.Module]]:
+) -> tuple[str, Callable[[], nn.Module]]:
     """The key of a block (everything its cost depends on) and how to build it."""
     from sartor.spaces._ops import InvertedResidual
 

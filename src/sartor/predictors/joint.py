@@ -1,0 +1,132 @@
+"""All decisions at once: every contribution of equation 3 from one set of fully random paths.
+
+Each validation image runs through several networks drawn uniformly; an outcome (right or wrong, or
+the probability of the right class) then speaks about every decision on its path, where the paper's
+protocol spends a validation epoch on each decision alone.
+
+Two estimators. *Conditional means* are equation 3 itself, restricted to the paths that meet the
+condition. *Least squares* in the same basis uses every path on which a block runs, and accounts for
+the other decisions instead of averaging over them; in the limit, for an additive accuracy, both are
+the same numbers.
+
+An image's difficulty is most of an outcome's variance and tells nothing about decisions. The mean
+over the image's *other* paths is independent of the path at hand, so that any multiple of it may be
+subtracted without bias; the multiple that removes most variance is the regression coefficient.
+
+Errors are cluster-robust: outcomes of one image may be correlated in any way, images are independent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sartor.arch import Choice
+from sartor.errors import BadInput
+from sartor.predictors._regression import regress
+from sartor.predictors.base import Index, checked
+from sartor.predictors.contributions import Condition, assemble, entries
+from sartor.predictors.least_squares import contribution_features
+from sartor.quadratic import Array, Quadratic
+
+How = Literal["least squares", "means"]
+Against = Literal["context", "everything"]
+
+
+def estimate_jointly(
+    choices: Sequence[Choice],
+    picks: ArrayLike,
+    images: ArrayLike,
+    outcomes: ArrayLike,
+    *,
+    how: How = "least squares",
+    against: Against = "context",
+    control: bool = True,
+    weights: ArrayLike | None = None,
+) -> Quadratic:
+    """The bilinear score of equation 4, with standard errors, in the outcomes' own unit.
+
+    `picks` is (n, choices), `images` the n ids of the images, `outcomes` the n results; `weights`,
+    for least squares only, the outcomes' precisions. `against` says what the mean under a condition
+    is compared with. ``everything`` is E[Acc], as printed in equation 3: a block that needs a depth
+    then carries the depth's own contribution too, which the sum counts again. ``context`` is the
+    mean under the same condition but for the decision itself, which counts everything once.
+    """
+    index, y, sizes = checked(picks, outcomes, choices)
+    if how not in ("least squares", "means"):
+        raise BadInput(f"how must be 'least squares' or 'means', but got {how!r}.")
+    clusters = np.unique(np.asarray(images), return_inverse=True)[1].reshape(-1)
+    if len(clusters) != len(y):
+        raise BadInput(f"every outcome needs the id of its image, but got {len(clusters)} ids and {len(y)} outcomes.")
+    if clusters.max() < 1:
+        raise BadInput("standard errors need outcomes of at least 2 images.")
+    # Of the constant alone the images' difficulty is part: other images would give another one.
+    level = _length(np.bincount(clusters, y - y.mean()) / len(y))
+    if control:
+        y = without_difficulty(y, clusters)
+    if how == "means":
+        return _means(choices, sizes, index, y, clusters, against, level)
+    features = contribution_features(choices)
+    found = regress(
+        features.design(index), features.contrasts(), y,
+        weights=None if weights is None else np.asarray(weights, np.float64), clusters=clusters,
+    )  # fmt: skip
+    return features.quadratic(found.constant, found.weights, (level, found.errors))
+
+
+def without_difficulty(y: Array, clusters: Index) -> Array:
+    """Outcomes less the best multiple of how the image did on its other paths; the mean stays what it was."""
+    count = np.bincount(clusters)[clusters]
+    total = np.bincount(clusters, y)[clusters]
+    several = count > 1
+    others = np.full(len(y), y.mean())
+    others[several] = (total[several] - y[several]) / (count[several] - 1)
+    others -= others.mean()
+    spread = float(others @ others)
+    return y - (float(others @ (y - y.mean())) / spread if spread > 0 else 0.0) * others
+
+
+def _means(
+    choices: Sequence[Choice],
+    sizes: tuple[int, ...],
+    picks: Index,
+    y: Array,
+    clusters: Index,
+    against: Against,
+    level: float,
+) -> Quadratic:
+    delta, error = [], []
+    for entry in entries(choices):
+        inside = _meets(picks, entry.condition)
+        context = tuple(c for c in entry.condition if c[0] != entry.choice) if against == "context" else ()
+        around = _meets(picks, context)
+        if not inside.any():
+            option = choices[entry.choice].options[entry.option]
+            raise BadInput(f"no path takes {choices[entry.choice].name} = {option} under its condition: add paths.")
+        value, spread = _difference(y, inside, around, clusters)
+        delta.append(value)
+        error.append(spread)
+    values = assemble(choices, sizes, float(y.mean()), np.array(delta))
+    spread_of = assemble(choices, sizes, level, np.array(error))
+    return Quadratic(sizes, values.constant, values.linear, values.pairs, errors=spread_of)
+
+
+def _meets(picks: Index, condition: Condition) -> np.ndarray:
+    good = np.ones(len(picks), bool)
+    for choice, option in condition:
+        good &= picks[:, choice] == option
+    return good
+
+
+def _difference(y: Array, inside: np.ndarray, around: np.ndarray, clusters: Index) -> tuple[float, float]:
+    """The mean of `inside` less that of `around`, and its error: the images' influences are independent."""
+    one, two = y[inside].mean(), y[around].mean()
+    influence = np.where(inside, (y - one) / inside.sum(), 0.0) - np.where(around, (y - two) / around.sum(), 0.0)
+    return float(one - two), _length(np.bincount(clusters, influence).astype(np.float64))
+
+
+def _length(influence: Array) -> float:
+    return float(np.sqrt(influence @ influence * len(influence) / (len(influence) - 1)))
