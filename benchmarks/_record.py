@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import subprocess
+import sys
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -25,6 +26,7 @@ def record(name: str, results: dict[str, Any]) -> Path:
             "cores": os.cpu_count(),
             "memory_gb": _memory(),
             "platform": platform.platform(),
+            "gpu": _gpu(),
         },
         "versions": {"python": platform.python_version()} | _versions("numpy", "scipy", "torch", "sartor"),
         "results": results,
@@ -44,6 +46,12 @@ def _cpu() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
+
+
+def _gpu() -> str | None:
+    """The GPU, where the benchmark has torch loaded already and there is one."""
+    torch = sys.modules.get("torch")
+    return torch.cuda.get_device_name() if torch is not None and torch.cuda.is_available() else None
 
 
 def _memory() -> float | None:
