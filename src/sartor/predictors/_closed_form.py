@@ -23,6 +23,7 @@ from sartor.quadratic import Array, Quadratic
 
 OVERSAMPLE = 10
 POWERS = 4
+GRAM = 4000
 RANK = 1e-9  # singular values below this share of the largest are rounding
 
 
@@ -50,8 +51,12 @@ class Centred:
 def low_rank(x: Centred, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
     """The leading left singular vectors and singular values by randomised subspace iteration.
 
-    Exact up to rounding where `count` reaches the rank; else the error falls with every power.
+    Exact up to rounding where `count` reaches the rank; else the error falls with every power. Where
+    the sketch would be nearly as wide as there are samples, their Gram matrix is smaller and exact.
     """
+    samples = x.matrix.shape[0]
+    if 2 * count >= samples and samples <= GRAM:
+        return _by_gram(x, count)
     width = min(count + count // 4 + OVERSAMPLE, *x.matrix.shape)  # one-hot spectra are flat: a wide margin
     basis = np.linalg.qr(rng.normal(size=(x.matrix.shape[0], width)))[0]
     for _ in range(POWERS):
@@ -59,6 +64,14 @@ def low_rank(x: Centred, count: int, rng: np.random.Generator) -> tuple[Array, A
     _, values, turn = np.linalg.svd(x.transposed_times(basis), full_matrices=False)
     real = min(count, int(np.count_nonzero(values > RANK * values[:1].max(initial=0.0))))
     return basis @ turn[:real].T, values[:real]
+
+
+def _by_gram(x: Centred, count: int) -> tuple[Array, Array]:
+    shares = np.asarray((x.matrix @ x.matrix.T).todense())  # how many features two samples have in common
+    shares = shares - shares.mean(0)
+    squares, left = np.linalg.eigh(shares - shares.mean(1)[:, None])
+    real = min(count, int(np.count_nonzero(squares > 1e-12 * squares[-1:].max(initial=0.0))))
+    return left[:, ::-1][:, :real], np.sqrt(squares[::-1][:real])
 
 
 def solve(design: csr_array, y: Array, components: int, rng: np.random.Generator) -> tuple[float, Array]:
