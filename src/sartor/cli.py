@@ -56,7 +56,7 @@ def fit(
     space: Annotated[str | None, typer.Option(help="The search space.")] = None,
     effort: Annotated[str | None, typer.Option(help="quick, standard or thorough.")] = None,
     device: Annotated[str | None, typer.Option(help="Where to search and train: cpu or cuda.")] = None,
-    runtime: Annotated[str | None, typer.Option(help="What it is cut for: onnxruntime (on this CPU) or torch (on --device).")] = None,
+    runtime: Annotated[str | None, typer.Option(help="Cut for onnxruntime (this CPU) or torch (--device).")] = None,
     threads: Annotated[int | None, typer.Option(help="Threads of the deployed network.")] = None,
     image: Annotated[int | None, typer.Option(help="Side of the images in pixels; default from the data.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of everything random.")] = None,
