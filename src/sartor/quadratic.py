@@ -36,10 +36,10 @@ class Quadratic:
     errors: Quadratic | None = None
 
     def __post_init__(self) -> None:
-        linear = {int(i): np.asarray(v, np.float64) for i, v in self.linear.items()}
+        linear = {int(i): np.array(v, np.float64) for i, v in self.linear.items()}
         pairs: dict[tuple[int, int], Array] = {}
         for (i, j), matrix in self.pairs.items():
-            table = np.asarray(matrix, np.float64)
+            table = np.array(matrix, np.float64)
             key, table = ((i, j), table) if i < j else ((j, i), table.T)
             pairs[key] = pairs[key] + table if key in pairs else table
         for i, vector in linear.items():
@@ -51,6 +51,8 @@ class Quadratic:
         tables: list[Array] = [np.asarray(self.constant, np.float64), *linear.values(), *pairs.values()]
         if not all(np.isfinite(t).all() for t in tables):
             raise BadInput("every coefficient of a quadratic must be a finite number.")
+        for values in (*linear.values(), *pairs.values()):
+            values.flags.writeable = False
         object.__setattr__(self, "constant", float(self.constant))
         object.__setattr__(self, "linear", linear)
         object.__setattr__(self, "pairs", pairs)
@@ -70,6 +72,8 @@ class Quadratic:
         return value
 
     def __add__(self, other: Quadratic) -> Quadratic:
+        if self.sizes != other.sizes:
+            raise BadInput(f"quadratics must have the same sizes to be added, but have {self.sizes} and {other.sizes}.")
         linear, pairs = dict(self.linear), dict(self.pairs)
         for i, v in other.linear.items():
             linear[i] = linear[i] + v if i in linear else v
@@ -110,7 +114,7 @@ class Quadratic:
                 {_key(k): np.asarray(t, np.float64) for k, t in data["pairs"].items()},
                 cls.from_json(data["errors"]) if data.get("errors") else None,
             )
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError, OverflowError, RecursionError) as error:
             raise BadInput(f"this is not a quadratic function as Sartor writes it: {error!r}.") from error
 
 

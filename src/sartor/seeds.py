@@ -20,7 +20,9 @@ class Seeds:
 
     def rng(self, purpose: str, *moment: int) -> np.random.Generator:
         """A numpy stream; adding a purpose never shifts the others."""
-        return np.random.default_rng([self.root, zlib.crc32(purpose.encode()), *moment])
+        # A spawn key keeps moments of different lengths apart: plain entropy [a] and [a, 0] would be one stream.
+        sequence = np.random.SeedSequence([self.root, zlib.crc32(purpose.encode())], spawn_key=moment)
+        return np.random.default_rng(sequence)
 
     def number(self, purpose: str, *moment: int) -> int:
         """A 63-bit seed for a library that wants an integer."""

@@ -19,6 +19,7 @@ BYTES = {
     "B": 1.0, "kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 1024.0, "MiB": 1024.0**2, "GiB": 1024.0**3,
 }  # fmt: skip
 _TABLES = {"time": TIME, "count": COUNT, "bytes": BYTES}
+_HUGE = 1e300
 _EXAMPLES = {"time": "20ms or 0.5s", "count": "4M or 250000", "bytes": "500KB or 1.2GB"}
 
 
@@ -30,7 +31,7 @@ def parse(text: str | float, kind: str, name: str = "the budget") -> float:
     """
     table = _TABLES[kind]
     if isinstance(text, (int, float)) and not isinstance(text, bool):
-        value = float(text)
+        value = float(text) if abs(text) < _HUGE else math.inf
     else:
         match = _NUMBER.match(str(text))
         if match is None:
@@ -41,8 +42,8 @@ def parse(text: str | float, kind: str, name: str = "the budget") -> float:
             problem = "has no unit" if unit == "" else f"has the unknown unit {unit!r}"
             raise BadInput(f"{name} {text!r} {problem}; use one of {known}, for example {_EXAMPLES[kind]}.")
         value = float(number) * table[unit]
-    if not math.isfinite(value) or value <= 0:
-        raise BadInput(f"{name} must be greater than zero, but got {text!r}.")
+    if not 0 < value < _HUGE:
+        raise BadInput(f"{name} must be a finite number greater than zero, but got {str(text)[:40]!r}.")
     return value
 
 
@@ -55,6 +56,6 @@ def show(value: float, kind: str) -> str:
     steps = ((1e9, "G"), (1e6, "M"), (1e3, "K"))
     suffix = "B" if kind == "bytes" else ""
     for scale, prefix in steps:
-        if abs(value) >= scale:
+        if abs(value) >= scale * 0.99995:  # what rounds to 1000 of a unit is 1 of the next
             return f"{value / scale:.4g} {prefix}{suffix}"
     return f"{value:.4g}{' B' if suffix else ''}"

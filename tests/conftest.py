@@ -1,0 +1,23 @@
+"""What every test gets: one torch thread, and the folder of real data where there is one."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Tests run several at a time; the number of threads also decides the last bit of a sum."""
+    import torch
+
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def test_data() -> Path:
+    """The shared data sets; tests that need them are skipped where they are not."""
+    folder = os.environ.get("SARTOR_TEST_DATA")
+    if not folder or not Path(folder).is_dir():
+        pytest.skip("SARTOR_TEST_DATA is not set to the folder with the shared data sets")
+    return Path(folder)
