@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 import tomllib
 import types
 import typing
@@ -21,6 +22,10 @@ def build(cls: Any, options: Mapping[str, Any], where: str) -> Any:
     unknown = sorted(set(options) - set(fields))
     if unknown:
         raise BadInput(f"{where} has no option {', '.join(unknown)}; it has {', '.join(fields) or 'none'}.")
+    default = dataclasses.MISSING
+    missing = [n for n, f in fields.items() if n not in options and f.default is f.default_factory is default]
+    if missing:
+        raise BadInput(f"{where} needs {', '.join(missing)}.")
     hints = typing.get_type_hints(cls)
     return cls(**{name: _fit(value, hints[name], f"{where}.{name}") for name, value in options.items()})
 
@@ -32,8 +37,12 @@ def _fit(value: Any, hint: Any, where: str) -> Any:
         if value is None and type(None) in args:
             return None
         return _fit(value, next(a for a in args if a is not type(None)), where)
-    if origin is tuple and isinstance(value, Sequence) and not isinstance(value, str):
+    if origin is tuple:
+        if not isinstance(value, Sequence) or isinstance(value, str):
+            raise BadInput(f"{where} must be a list, such as [1, 2], but got {value!r}.")
         return tuple(_fit(v, args[0], where) for v in value)
+    if origin is Mapping and not isinstance(value, Mapping):
+        raise BadInput(f"{where} must be a group of options, but got {value!r}.")
     if origin is typing.Literal:
         if value not in args:
             raise BadInput(f"{where} must be one of {', '.join(map(str, args))}, but got {value!r}.")
@@ -62,7 +71,7 @@ def read_toml_text(text: str) -> dict[str, Any]:
     """TOML text as nested dictionaries."""
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise BadInput(f"this is not valid TOML: {error}.") from error
 
 
@@ -75,13 +84,23 @@ def write_toml(data: Mapping[str, Any]) -> str:
         if name and (plain or not values):
             lines.append(f"\n[{name}]")
         for key, value in plain.items():
-            lines.append(f"{key} = {json.dumps(value, ensure_ascii=False)}")
+            lines.append(f"{_key(key)} = {_literal(value)}")
         for key, value in values.items():
             if isinstance(value, Mapping):
-                table(value, f"{name}.{key}" if name else key)
+                table(value, f"{name}.{_key(key)}" if name else _key(key))
 
     table(data, "")
     return "\n".join(lines).strip() + "\n"
+
+
+def _literal(value: Any) -> str:
+    """A value as JSON writes it, but for the one control character that TOML wants escaped and JSON does not."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _key(name: str) -> str:
+    """A bare key where TOML allows it, else a quoted one."""
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _literal(name)
 
 
 def assign(options: dict[str, Any], setting: str) -> None:
@@ -92,7 +111,7 @@ def assign(options: dict[str, Any], setting: str) -> None:
         raise BadInput(f"--set takes name=value, such as method.epochs=20, but got {setting!r}.")
     try:
         value: Any = tomllib.loads(f"v = {text}")["v"]
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):
         value = text.strip()
     for key in keys[:-1]:
         options = options.setdefault(key, {})
@@ -106,7 +125,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = ""
     found: list[str] = []
     for key in sorted(set(old) | set(new)):
         a, b = old.get(key), new.get(key)
-        if isinstance(a, Mapping) or isinstance(b, Mapping):
+        if all(v is None or isinstance(v, Mapping) for v in (a, b)):
             found += differences(a or {}, b or {}, f"{prefix}{key}.")
         elif _plain(a) != _plain(b):
             found.append(f"{prefix}{key}: {a!r} -> {b!r}")
