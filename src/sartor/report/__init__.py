@@ -1,0 +1,1 @@
+"""One HTML page about a finished run; a pure function of its directory."""

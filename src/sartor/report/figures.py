@@ -179,7 +179,9 @@ def heat(
             tone = "up" if value >= 0 else "down"
             strength = min(1.0, abs(value) / widest)
             chosen = " picked" if n == picked else ""
-            cells += f'<td class="{tone}{chosen}" style="--v:{strength:.2f}" title="{esc(title)}">{esc(write(value))}</td>'
+            cells += (
+                f'<td class="{tone}{chosen}" style="--v:{strength:.2f}" title="{esc(title)}">{esc(write(value))}</td>'
+            )
         body += f"<tr><th scope=row>{esc(label)}</th>{cells}</tr>"
     return Html(f'<div class="scroll"><table class="heat"><thead><tr><td></td>{head}</tr></thead>{body}</table></div>')
 

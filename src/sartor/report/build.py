@@ -1,0 +1,70 @@
+"""report.html from a run directory: everything in one file that needs no network, the same bytes every time."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sartor.errors import RunError, SartorError, require
+from sartor.report._decisions import contributions, decisions, prices
+from sartor.report._evidence import data, ranking, timing, training
+from sartor.report._files import Files
+from sartor.report._frontier import frontier
+from sartor.report._headline import headline
+from sartor.report._network import drawing
+from sartor.report._text import Html
+from sartor.report._usage import here, usage
+from sartor.run import atomic
+
+_FOLDER = Path(__file__).parent
+
+
+def network(files: Files) -> dict[str, Any] | None:
+    """The chosen network, with what its decisions add and cost."""
+    return drawing(files, contributions(files), prices(files)) if files.choices else None
+
+
+# In the order of the page; a new section is a function here and a block of the same name in page.html.
+SECTIONS: dict[str, Callable[[Files], Any]] = {
+    "headline": headline, "frontier": frontier, "network": network, "decisions": decisions, "ranking": ranking,
+    "timing": timing, "training": training, "data": data, "usage": usage,
+}  # fmt: skip
+
+
+def build(path: Path) -> Path:
+    """Write report.html into a run directory or a further budget's folder (RUN/cuts/SLUG)."""
+    path = Path(path)
+    jinja2 = require("jinja2", "report")
+    files = Files.open(path)
+    sections, broken = {}, {}
+    for name, make in SECTIONS.items():
+        try:
+            sections[name] = make(files)
+        except RunError:
+            raise
+        # Files of another version, or of a method that records other things, cost their section and not the page.
+        except (SartorError, KeyError, TypeError, ValueError, IndexError, AttributeError, ZeroDivisionError) as error:
+            sections[name], broken[name] = None, f"{type(error).__name__}: {error}"
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_FOLDER), autoescape=True, undefined=jinja2.StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    style, script = ((_FOLDER / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    page = environment.get_template("page.html").render(
+        **sections, broken=broken, name=files.name, cut=files.path.resolve().name if files.is_cut else None,
+        style=Html(style), script=Html(script), policy=_policy(script), run=Html(here(files, "sh", up=True)),
+    )  # fmt: skip
+    target = path / "report.html"
+    with atomic(target) as tmp:
+        # A folder's name may hold bytes that are no text; they become question marks rather than an error.
+        tmp.write_bytes(page.encode("utf-8", "replace"))
+    return target
+
+
+def _policy(script: str) -> str:
+    """A content security policy: no network at all, and no script but the page's own, whatever the data contain."""
+    digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode()
+    return f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; base-uri 'none'"
