@@ -29,10 +29,15 @@ def atomic(path: Path) -> Iterator[Path]:
     tmp = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"{path.parent} must be a writable folder, but: {error.strerror}.") from error
+    try:
         yield tmp
         os.replace(tmp, path)
-    except PermissionError as error:
-        raise RunError(f"{path.parent} must be writable, but it is not: {error.strerror}.") from error
+    except OSError as error:
+        if error.filename not in (None, str(tmp), str(path), tmp, path):  # of something else that the block did
+            raise
+        raise RunError(f"{path} must be writable, but: {error.strerror or error}.") from error
     finally:
         tmp.unlink(missing_ok=True)
 
@@ -128,7 +133,10 @@ class Run:
     def stages(self) -> dict[str, Any]:
         """Every completed stage: its files' hashes, seconds and time of completion."""
         path = self.path / "stages.json"
-        return dict(read_json(path)) if path.exists() else {}
+        listed = read_json(path) if path.exists() else {}
+        if not isinstance(listed, dict) or not all(map(_sound, listed.values())):
+            raise RunError(f"{path} is damaged: it must list each stage's files and their hashes. Restore it.")
+        return listed
 
     def done(self, stage: str) -> bool:
         """Whether the stage is complete; its files are checked against their hashes."""
@@ -177,6 +185,12 @@ class Run:
             self.path.mkdir(parents=True, exist_ok=True)
             with (self.path / "log.txt").open("a", encoding="utf-8") as stream:
                 stream.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
+
+
+def _sound(entry: Any) -> bool:
+    """Whether this is a stage's entry as `finish` writes it, with files of the run directory only."""
+    files = entry.get("files") if isinstance(entry, dict) else None
+    return isinstance(files, dict) and not any(Path(n).is_absolute() or ".." in Path(n).parts for n in files)
 
 
 _REDO = "Restore it, or delete stages.json's entry '{stage}' and later ones to compute them again."
