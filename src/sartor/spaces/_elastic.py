@@ -54,7 +54,10 @@ class GroupedNorm(nn.Module):
 
     def forward(self, x_BCHW: Tensor, group_B: Tensor) -> Tensor:
         """Every image through the batch-norm of its own group."""
-        mean_GC, var_GC = self._moments(x_BCHW, group_B) if self.training else (self.running_mean, self.running_var)
+        mean_GC, var_GC = self.running_mean, self.running_var
+        if self.training:
+            with torch.autocast(x_BCHW.device.type, enabled=False):  # sums of squares need all of float32
+                mean_GC, var_GC = self._moments(x_BCHW, group_B)
         scale_GC = self.weight * torch.rsqrt(var_GC + self.eps)
         shift_GC = self.bias - mean_GC * scale_GC
         scale, shift = scale_GC[group_B][:, :, None, None], shift_GC[group_B][:, :, None, None]
@@ -123,7 +126,7 @@ class ElasticBlock(nn.Module):
 
     def many(self, x: Tensor, plan: BlockPlan) -> Tensor:
         """Every image through a configuration of its own, in one vectorised pass at full width."""
-        y = self.act(self.expand_norm(self.expand(x)))
+        y = self.act(_sliced_norm(self.expand(x), self.expand_norm))
         halves = []
         for k, part in enumerate((y[: plan.small], y[plan.small :])):
             if len(part):
@@ -137,8 +140,8 @@ class ElasticBlock(nn.Module):
 
     def mixed(self, x: Tensor, weights: Tensor) -> Tensor:
         """The sum of all configurations' outputs, each times its weight."""
-        y = self.act(self.expand_norm(self.expand(x)))
-        branches = [self.act(n(c(y))) for c, n in zip(self.depthwise, self.depthwise_norm, strict=True)]
+        y = self.act(_sliced_norm(self.expand(x), self.expand_norm))
+        branches = [self.act(_sliced_norm(c(y), n)) for c, n in zip(self.depthwise, self.depthwise_norm, strict=True)]
         total: Tensor | float = 0.0
         for c, (expansion, kernel, se) in enumerate(CONFIGS):
             e, z = EXPANSIONS.index(expansion), branches[KERNELS.index(kernel)]
