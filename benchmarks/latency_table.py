@@ -14,9 +14,10 @@ import numpy as np
 from _record import record
 from scipy.stats import kendalltau, spearmanr
 
-from sartor.costs._runtimes import threads_of_torch
+from sartor.costs._runtimes import Reference, threads_of_torch
 from sartor.costs._timing import interleaved, polished
 from sartor.costs.latency import Latency, as_deployed
+from sartor.costs.macs import Macs
 from sartor.spaces.mobile import Mobile
 from sartor.task import Task
 
@@ -35,11 +36,14 @@ def one(preset: str, cost: Latency, count: int) -> dict:
     image = (task.channels, task.image, task.image)
     with threads_of_torch(cost.threads):
         calls = {str(i): cost._prepare(as_deployed(space, a, task), image) for i, a in enumerate(archs)}
+        calls["reference"] = cost._prepare(Reference(), Reference.shape)
         times = polished(interleaved(calls, cost.rounds, cost.visit_ms / 1e3, rng))
     measured = np.array([np.median(times[str(i)]) for i in range(count)])
     predicted = table.form.batch([a.picks for a in archs])
     errors = np.abs(predicted / measured - 1)
     notes = table.calibration
+    drift = float(np.median(times["reference"])) / notes["reference_ms"]
+    macs = Macs().table(space, task).form.batch([a.picks for a in archs])
     return {
         "networks": count,
         "spearman": float(spearmanr(predicted, measured)[0]),
@@ -47,6 +51,9 @@ def one(preset: str, cost: Latency, count: int) -> dict:
         "median_absolute_error": float(np.median(errors)),
         "p95_absolute_error": float(np.quantile(errors, 0.95)),
         "largest_error": float(errors.max()),
+        "drift_since_the_table": drift,
+        "median_absolute_error_less_drift": float(np.median(np.abs(predicted * drift / measured - 1))),
+        "spearman_of_macs": float(spearmanr(macs, measured)[0]),
         "table_seconds": round(seconds, 1),
         "parts": len(table.prices),
         "range_ms": [float(measured.min()), float(measured.max())],
@@ -74,8 +81,9 @@ def main() -> None:
         results[preset] = found
         passed = found["spearman"] >= 0.95 and found["median_absolute_error"] <= 0.10
         print(
-            f"{preset:6} spearman {found['spearman']:.4f}, median absolute error {found['median_absolute_error']:.2%}, "
-            f"worst {found['largest_error']:.1%}, "
+            f"{preset:6} spearman {found['spearman']:.4f} (of MACs {found['spearman_of_macs']:.4f}), "
+            f"median absolute error {found['median_absolute_error']:.2%}, "
+            f"worst {found['largest_error']:.1%}, drift {found['drift_since_the_table']:.3f}, "
             f"table in {found['table_seconds']} s: {'passed' if passed else 'FAILED'}"
         )
     print(record(options.name, results))

@@ -103,7 +103,7 @@ def _traced(module: nn.Module, in_shape: Sequence[int], batch: int) -> bytes | N
             module, (_example(module, batch, in_shape),), buffer,
             dynamo=False, opset_version=_LEGACY_OPSET, input_names=[INPUT], output_names=[OUTPUT],
         )  # fmt: skip
-    except (TypeError, ValueError, NotImplementedError, AttributeError):
+    except (TypeError, ValueError, RuntimeError, AttributeError):  # no such option, or no such operator
         return None
     return buffer.getvalue()
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from sartor.costs._calibration import fit, lightest, networks
+from sartor.costs._calibration import Fit, fit, lightest, networks
 from sartor.costs.params import Params
 from sartor.errors import SartorError
 from sartor.spaces.mobile import Mobile
@@ -19,6 +19,13 @@ def test_fit_finds_the_line():
     assert max(map(abs, line.errors)) < 1e-9
     assert max(map(abs, line.left_out)) < 1e-9
     assert line.to_json()["held_out_worst_error"] < 1e-9
+
+
+def test_fit_survives_json_and_nonsense_does_not():
+    line = fit([1.0, 2.0, 4.0, 5.0], [1.1, 2.0, 4.1, 5.3])
+    assert Fit.from_json(line.to_json()) == line
+    for wrong in (None, {}, [], line.to_json() | {"scale": -1}, line.to_json() | {"intercept_ms": float("nan")}):
+        assert Fit.from_json(wrong) is None
 
 
 def test_held_out_errors_are_larger_than_fitted_ones():

@@ -111,7 +111,10 @@ def test_corrected_scales_everything_once_the_network_was_slower(table):
 
 
 def test_corrected_ignores_a_faster_network_and_refuses_nonsense(table):
-    assert corrected(table, SPACE.smallest, 0.5 * table.form(SPACE.smallest)) is table
+    predicted = table.form(SPACE.smallest)
+    assert corrected(table, SPACE.smallest, 0.5 * predicted) is table
+    faster = corrected(table, SPACE.smallest, 0.5 * predicted, both_ways=True)
+    assert faster.form(SPACE.smallest) == pytest.approx(0.5 * predicted)
     for wrong in (0.0, -1.0, float("nan"), float("inf")):
         with pytest.raises(BadInput):
             corrected(table, SPACE.smallest, wrong)

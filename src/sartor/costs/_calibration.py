@@ -76,6 +76,16 @@ class Fit:
             "held_out_worst_error": float(np.max(np.abs(self.left_out))),
         }
 
+    @classmethod
+    def from_json(cls, data: Any) -> Fit | None:
+        """Read what `to_json` wrote; None where that is something else, since a fit can be made again."""
+        try:
+            errors, left_out = (tuple(map(float, data[k])) for k in ("errors", "held_out_errors"))
+            line = cls(float(data["intercept_ms"]), float(data["scale"]), errors, left_out)
+        except (KeyError, TypeError, ValueError):
+            return None
+        return line if np.isfinite([line.intercept, line.scale]).all() and line.scale > 0 else None
+
 
 def fit(sums: Sequence[float], measured: Sequence[float]) -> Fit:
     """Least squares of the relative errors; held-out errors by leaving one network out at a time."""

@@ -76,7 +76,7 @@ def polished(times: Mapping[str, Array]) -> dict[str, Array]:
     plus the median round, so that levels stay those of a typical round.
     """
     names = list(times)
-    log_KR = np.log(np.stack([times[name] for name in names]))
+    log_KR = np.log(np.maximum(np.stack([times[name] for name in names]), 1e-6))  # a coarse clock may say zero
     rounds_R = np.zeros(log_KR.shape[1])
     for _ in range(10):
         level_K = np.median(log_KR - rounds_R, axis=1)

@@ -111,9 +111,10 @@ class Latency(Cost):
         each = distinct(parts)
         subject = json.dumps([repr(space), dataclasses.astuple(task), self.networks, self.seed, self.rounds])
         missing = {k: p for k, p in each.items() if book.known(k, self.rounds) is None}
-        if not missing and subject in book.fits:
+        known = Fit.from_json(book.fits.get(subject))
+        if not missing and known is not None:
             prices = {k: book.prices[k][0] for k in each}
-            return _table(space, parts, prices, _read_fit(book.fits[subject]), identity, book.fits[subject])
+            return _table(space, parts, prices, known, identity, book.fits[subject])
         rng = np.random.default_rng([self.seed, 0x1A7])
         chosen = networks(space, counted("macs", Macs(), space, task).form, self.networks, rng)
         times = self._times(space, task, missing, chosen, rng, tick)
@@ -192,12 +193,6 @@ def _enter(book: PriceBook, parts: Mapping[str, Part], times: Mapping[str, Array
         book.prices[key] = (Price(float(np.median(net)), low, high), rounds)
 
 
-def _read_fit(notes: Mapping[str, Any]) -> Fit:
-    return Fit(
-        float(notes["intercept_ms"]), float(notes["scale"]), tuple(notes["errors"]), tuple(notes["held_out_errors"])
-    )
-
-
 def _table(
     space: Space, parts: list[Part], prices: Mapping[str, Price], line: Fit, identity: Mapping[str, Any], notes: Any
 ) -> CostTable:
@@ -208,16 +203,17 @@ def _table(
     return CostTable("latency", Latency.kind, scaled, form, dict(identity), dict(notes))
 
 
-def corrected(table: CostTable, arch: Arch, measured_ms: float) -> CostTable:
+def corrected(table: CostTable, arch: Arch, measured_ms: float, both_ways: bool = False) -> CostTable:
     """The table after a built network took longer than predicted: all it predicts, times measured / predicted.
 
-    A network that was not slower than predicted changes nothing: a correction only ever makes a
-    budget safer. Every correction is listed in ``calibration["corrections"]``.
+    A network that was not slower than predicted changes nothing, so that a correction only ever makes a
+    budget safer; with `both_ways` it scales the table down, which makes room for a larger network.
+    Every correction is listed in ``calibration["corrections"]``.
     """
     predicted = table.form(arch)
     if not (np.isfinite(measured_ms) and measured_ms > 0):
         raise BadInput(f"the measured time must be a positive number of milliseconds, but got {measured_ms}.")
-    if measured_ms <= predicted:
+    if measured_ms == predicted or (measured_ms < predicted and not both_ways):
         return table
     if predicted <= 0:
         raise BadInput(f"the table predicts {predicted:g} ms for a network; it cannot be corrected. Measure it again.")
