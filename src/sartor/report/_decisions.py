@@ -12,7 +12,7 @@ from sartor.quadratic import Array, Quadratic
 from sartor.report import figures
 from sartor.report._files import Files
 from sartor.report._network import NAMES, Stage, chosen, level, staged, table_of
-from sartor.report._text import amount, extra, percent_suffix, signed
+from sartor.report._text import Unit, amount, percent_suffix, signed
 from sartor.report.figures import Row
 
 _Z = 1.96  # standard errors in half of a 95 % interval
@@ -77,13 +77,13 @@ class _Contrast:
     share cancels in a difference, and taking the rest as independent errs on the safe side.
     """
 
-    def __init__(self, values: Array, errors: Array | None, costs: Array | None, kind: str) -> None:
-        self.values, self.errors, self.costs, self.kind = values, errors, costs, kind
+    def __init__(self, values: Array, errors: Array | None, costs: Array | None) -> None:
+        self.values, self.errors, self.costs = values, errors, costs
 
     def row(self, label: str, members: Array, picked: bool, title: str = "") -> Row:
         weights = members / members.sum() - 1 / len(members)
         half = None if self.errors is None else _Z * float(np.sqrt((weights**2 * self.errors**2).sum()))
-        price = "" if self.costs is None else extra(float(weights @ self.costs), self.kind)
+        price = None if self.costs is None else float(weights @ self.costs)
         return Row(label, float(weights @ self.values), half, price, picked, title)
 
 
@@ -99,12 +99,14 @@ def decisions(files: Files) -> dict[str, Any] | None:
     each = _Entries(files.choices, values, errors, costs[axis] if axis else None, files.kinds.get(axis or "", "count"))
     stages, picks = staged(files.choices), chosen(files)
     cards = [(f"Stage {s.number}", each.stage(s, picks)) for s in stages] if stages else each.plain(picks)
-    widest = figures.reach([r for _, rows in cards for r in rows])
-    suffix = percent_suffix(files.unit)
+    everything = [r for _, rows in cards for r in rows]
+    extra = Unit.of([r.price for r in everything if r.price is not None], each.kind)
+    dearest = max((abs(r.price) for r in everything if r.price is not None), default=0.0) or 1.0
+    drawn = figures.Forest(figures.reach(everything), dearest, signed, extra.difference)
     return {
-        "cards": [(title, figures.forest(rows, widest, signed)) for title, rows in cards],
+        "cards": [(title, drawn.html(rows)) for title, rows in cards],
         "heat": each.heat(picks) if stages else None,
-        "table": each.table(costs, files.kinds, suffix), "costs": list(costs),
+        "table": each.table(costs, files.kinds, percent_suffix(files.unit)), "costs": list(costs),
         "unit": files.unit, "axis": axis, "errors": errors is not None, "stages": bool(stages),
         "accuracy": files.unit.startswith("%"),
     }  # fmt: skip
@@ -128,7 +130,7 @@ class _Entries:
             return np.concatenate([parts[i] for i in which])
 
         errors = None if self.errors is None else joined(self.errors)
-        return _Contrast(joined(self.values), errors, None if self.costs is None else joined(self.costs), self.kind)
+        return _Contrast(joined(self.values), errors, None if self.costs is None else joined(self.costs))
 
     def _options(self, i: int, picks: Sequence[int], prefix: str = "") -> list[Row]:
         contrast, options = self._contrast([i]), self.choices[i].options
@@ -148,7 +150,7 @@ class _Entries:
         for key, column in columns.items():
             if len(set(column)) < 2:
                 continue
-            rows.append(Row("—", 0.0))
+            rows.append(Row("", 0.0))
             for value in dict.fromkeys(column):
                 members = np.tile([float(v == value) for v in column], len(stage.blocks))
                 name = NAMES.get(key, key)

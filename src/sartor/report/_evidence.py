@@ -10,6 +10,7 @@ from sartor.report._files import Files
 from sartor.report._text import Html, amount, number, percent_suffix, seconds
 from sartor.report.figures import Plot, Scale
 
+_MEASURES = {"kendall": "Kendall’s τ", "spearman": "Spearman’s ρ", "mse": "mean squared error"}
 _CLASSES = 400  # names shown; a page need not list every one of ten thousand
 
 
@@ -26,7 +27,12 @@ def ranking(files: Files) -> dict[str, Any] | None:
             held["predicted"], held["measured"], files.unit, label, lambda v: number(v, 3) + suffix
         )
     rows = [
-        {"name": name, "value": number(q["value"], 3), "low": number(q["low"], 3), "high": number(q["high"], 3)}
+        {
+            "name": _MEASURES.get(name, name),
+            "value": number(q["value"], 3),
+            "low": number(q["low"], 3),
+            "high": number(q["high"], 3),
+        }
         for name, q in (quality or {}).items()
         if isinstance(q, dict) and {"value", "low", "high"} <= q.keys()
     ]
@@ -69,7 +75,7 @@ def _rounds(entry: Any) -> Html:
     values = timed["rounds"]
     plot = Plot(
         Scale(0.5, len(values) + 0.5), Scale.around([*values, timed["low"], timed["high"]], 0.25), "round",
-        "median of the round, ms", y_format=lambda v: number(v, 4), height=320,
+        "median of the round, ms", y_format=lambda v: number(v, 4), height=320, whole=True,
     )  # fmt: skip
     for name in ("low", "high"):
         plot.line([(plot.x.low, timed[name]), (plot.x.high, timed[name])], "diagonal", f"95 % interval: {name}")
@@ -110,7 +116,7 @@ def _corrections(files: Files, table: Any) -> list[dict[str, str]]:
 def _device(device: dict[str, Any]) -> str:
     words = [str(device[k]) for k in ("processor", "gpu", "platform") if device.get(k)]
     words += [f"{device['runtime']} {device.get('runtime_version', '')}".strip()] if device.get("runtime") else []
-    words += [f"{device[k]} {k}" for k in ("threads",) if device.get(k)]
+    words += [f"{device['threads']} thread{'s' if device['threads'] != 1 else ''}"] if device.get("threads") else []
     words += [f"batch {device['batch']}"] if device.get("batch") else []
     return ", ".join(words)
 

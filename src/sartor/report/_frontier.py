@@ -9,7 +9,7 @@ from typing import Any
 from sartor import units
 from sartor.report._files import Files
 from sartor.report._network import chosen, looks, slots
-from sartor.report._text import Html, amount, number, percent_suffix
+from sartor.report._text import Html, Unit, amount, number, percent_suffix
 from sartor.report.figures import Plot, Scale
 
 _MOST = 4000  # points kept in the page; more could not be told apart on any screen
@@ -20,7 +20,7 @@ _UNITS = {"time": units.TIME, "count": units.COUNT, "bytes": units.BYTES}
 def frontier(files: Files) -> dict[str, Any] | None:
     """The chart with its slider; a word instead where the run has no complete frontier."""
     points = files.own("frontier.json")
-    if points is None:
+    if points is None or not files.choices:
         return None
     solution = files.own("solution.json")
     axis, kind = str(points["axis"]), str(points["kind"])
@@ -81,8 +81,9 @@ def _figure(files: Files, data: dict[str, Any], start: int) -> Html:
     mine = solution["predicted"].get(data["axis"])
     xs = Scale.around([*cost, *([mine] if mine is not None else [])], 0.04)
     ys = Scale.around([*score, solution["solution"]["score"]], 0.08)
+    unit = Unit.of(cost, kind)
     plot = Plot(
-        xs, ys, data["axis"], f"score, {files.unit}", x_format=lambda v: amount(v, kind), height=330,
+        xs, ys, f"{data['axis']}, {unit.name}".rstrip(", "), f"score, {files.unit}", x_format=unit.plain, height=330,
         y_format=lambda v: number(v) + data["suffix"],
     )  # fmt: skip
     plot.line(list(zip(cost, score, strict=True)), "line", steps=True)

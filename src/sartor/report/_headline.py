@@ -16,7 +16,7 @@ def headline(files: Files) -> dict[str, Any]:
     budgets = _budgets(files)
     verified = files.own("verify.json")
     fits = None if verified is None else bool(verified["fits"])
-    spoken = [f"{b['value']} of {b['asked']}" for b in budgets]
+    spoken = [f"{b['value']} of {b['asked']}{'' if b['name'] == 'latency' else ' ' + b['name']}" for b in budgets]
     verdict = {True: "Fits", False: "Over budget", None: "Not measured yet"}[fits]
     return {
         "fits": fits, "verdict": verdict, "spoken": spoken, "budgets": budgets, "others": _others(files),
@@ -90,7 +90,8 @@ def _order(files: Files) -> dict[str, str] | None:
 
 def cautions(files: Files) -> list[str]:
     """Everything weak about this result, in plain words, the worst first."""
-    return [*_about_budgets(files), *_about_score(files), *_about_data(files)]
+    found = [*_about_budgets(files), *_about_score(files), *_about_data(files)]
+    return [c.replace(" %", "\u00a0%") for c in found]  # a number and its sign stay on one line
 
 
 def _about_budgets(files: Files) -> list[str]:

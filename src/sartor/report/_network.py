@@ -119,9 +119,9 @@ def ends(files: Files) -> dict[str, Any]:
     data = files.searched("splits.json") or {}
     task = data.get("task") or (files.own("model/arch.json") or {}).get("task") or {}
     colour = {1: "grey", 3: "RGB"}.get(task.get("channels", 0), f"{task.get('channels', '?')} channels")
-    image = f"{task['image']}×{task['image']} {colour}" if "image" in task else "image"
+    image = f"{task['image']}×{task['image']}" if "image" in task else "image"
     classes = [str(c) for c in data.get("classes", ())]
-    return {"image": image, "count": task.get("classes", len(classes) or None), "classes": classes}
+    return {"image": image, "colour": colour, "count": task.get("classes", len(classes) or None), "classes": classes}
 
 
 def drawing(files: Files, contributions: list[Array] | None, prices: dict[str, list[Array]]) -> dict[str, Any]:

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import html
 import math
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from sartor import units
+
+# Name, size in Sartor's own unit, and the least value for which it is used.
+_UNITS = {
+    "time": (("s", 1e3, 1e4), ("ms", 1.0, 0.1), ("µs", 1e-3, 0.0)),
+    "bytes": (("GB", 1e9, 1e9), ("MB", 1e6, 1e6), ("KB", 1e3, 1e3), ("B", 1.0, 0.0)),
+    "count": (("G", 1e9, 1e9), ("M", 1e6, 1e6), ("K", 1e3, 1e3), ("", 1.0, 0.0)),
+}
 
 
 class Html(str):
@@ -40,9 +49,28 @@ def amount(value: float, kind: str, digits: int = 4) -> str:
     return units.show(float(f"{value:.{digits}g}"), kind).replace("us", "µs").replace("-", "−")
 
 
-def extra(value: float, kind: str) -> str:
-    """A difference of quantities, three digits and a sign."""
-    return ("+" if value > 0 else "") + amount(value, kind, 3)
+@dataclass(frozen=True)
+class Unit:
+    """One unit for a whole axis or column, so that its numbers compare at a glance: 0.05, 0.1 and never 50 µs."""
+
+    name: str
+    size: float
+    places: int
+
+    @classmethod
+    def of(cls, values: Iterable[float], kind: str) -> Unit:
+        """The unit in which the largest of the values reads best, with places for three digits of it."""
+        most = max((abs(v) for v in values), default=0.0)
+        name, size = next((n, s) for n, s, least in _UNITS.get(kind, _UNITS["count"]) if most >= least)
+        return cls(name, size, max(0, 2 - math.floor(math.log10(most / size))) if most else 0)
+
+    def plain(self, value: float) -> str:
+        """The number alone, for axes whose title names the unit."""
+        return number(value / self.size)
+
+    def difference(self, value: float) -> str:
+        """A signed number with the unit."""
+        return f"{signed(value / self.size, self.places)} {self.name}".rstrip()
 
 
 def typed(value: float, kind: str) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 import onnxruntime
 from PIL import Image, ImageOps
 
-folder = {here} + "/model/"
+folder = {model}
 labels = json.load(open(folder + "labels.json", encoding="utf-8"))
 session = onnxruntime.InferenceSession(folder + "model.onnx", providers=["CPUExecutionProvider"])
 
@@ -45,15 +45,15 @@ with torch.no_grad():
     print(net((pixels - mean) / std).softmax(1))"""
 
 
-def here(files: Files, quote: str, up: bool = False) -> str:
+def here(files: Files, quote: str, up: bool = False, inside: str = "") -> str:
     """The folder's name as code; the page's script puts in the path where it finds itself (see page.js).
 
     A report must not depend on where its folder lies, so no path is written into it; `up` means the run's
-    folder even on the page of a further budget.
+    folder even on the page of a further budget, `inside` is a path below the folder.
     """
-    inside = files.name if up or not files.is_cut else f"{files.name}/cuts/{files.path.resolve().name}"
-    shown = shlex.quote(inside) if quote == "sh" else json.dumps(inside, ensure_ascii=False)
-    return f'<span class="here" data-quote="{quote}" data-up="{int(up)}">{esc(shown)}</span>'
+    folder = files.name if up or not files.is_cut else f"{files.name}/cuts/{files.path.resolve().name}"
+    shown = shlex.quote(folder + inside) if quote == "sh" else json.dumps(folder + inside, ensure_ascii=False)
+    return f'<span class="here" data-quote="{quote}" data-up="{int(up)}" data-inside="{inside}">{esc(shown)}</span>'
 
 
 def usage(files: Files) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def usage(files: Files) -> dict[str, Any]:
 def _filled(text: str, files: Files, values: dict[str, Any]) -> Html:
     """A snippet with escaped values and the folder, which is the only HTML in it."""
     safe = {k: esc(v) for k, v in values.items()}
-    return Html(esc(text).format(here=here(files, "py"), **safe))
+    return Html(esc(text).format(here=here(files, "py"), model=here(files, "py", inside="/model/"), **safe))
 
 
 def _onnx(files: Files, spec: Any) -> Html:
@@ -108,7 +108,7 @@ def _spec(spec: Any) -> list[tuple[str, str]]:
 
 def _again(files: Files) -> str:
     """The commands that make the same result again, from the recorded configuration."""
-    command = f"sartor fit --config {here(files, 'sh', up=True)}/config.toml --out again"
+    command = f"sartor fit --config {here(files, 'sh', up=True, inside='/config.toml')} --out again"
     if files.is_cut:
         budgets = files.own("solution.json")["budgets"].items()
         words = " ".join(f"--{esc(n)} {esc(typed(v, files.kinds.get(n, 'count')))}" for n, v in budgets)

@@ -46,7 +46,7 @@ def build(path: Path) -> Path:
         except RunError:
             raise
         # Files of another version, or of a method that records other things, cost their section and not the page.
-        except (SartorError, KeyError, TypeError, ValueError, IndexError, AttributeError, ZeroDivisionError) as error:
+        except (SartorError, KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError) as error:
             sections[name], broken[name] = None, f"{type(error).__name__}: {error}"
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_FOLDER), autoescape=True, undefined=jinja2.StrictUndefined,

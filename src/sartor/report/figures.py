@@ -56,6 +56,7 @@ class Plot:
     y_format: Format = number
     height: int = 280
     square: bool = False
+    whole: bool = False  # the x axis counts something
     svg: list[str] = field(default_factory=list)
     over: list[str] = field(default_factory=list)
 
@@ -93,6 +94,8 @@ class Plot:
     def html(self, label: str, name: str = "") -> Html:
         """The finished chart; `label` says in words what it shows, for those who cannot see it."""
         xs, ys = self.x.ticks(), self.y.ticks(5)
+        if self.whole:
+            xs = [v for v in xs if v == round(v)]
         grid = "".join(f"M0 {100 - self.y.at(v):.2f}H100" for v in ys)
         words = "".join(f'<span class="xt" style="left:{self.x.at(v)}%">{esc(self.x_format(v))}</span>' for v in xs)
         words += "".join(f'<span class="yt" style="bottom:{self.y.at(v)}%">{esc(self.y_format(v))}</span>' for v in ys)
@@ -125,12 +128,12 @@ def agreement(predicted: Sequence[float], measured: Sequence[float], unit: str, 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a forest: a value with half of its 95 % interval, and a price in words."""
+    """One line of a forest: a value with half of its 95 % interval, and a price; no label makes it a rule."""
 
     label: str
     value: float
     half: float | None = None
-    price: str = ""
+    price: float | None = None
     picked: bool = False
     title: str = ""
 
@@ -140,15 +143,35 @@ def reach(rows: Sequence[Row]) -> float:
     return max((abs(r.value) + (r.half or 0.0) for r in rows), default=0.0) or 1.0
 
 
-def forest(rows: Sequence[Row], widest: float, write: Format) -> Html:
-    """Values about zero as dots with their intervals, one line each; all forests of a page share `widest`."""
-    scale = Scale(-widest * 1.04, widest * 1.04)
-    return Html(f'<div class="forest">{"".join(_forest_row(r, scale, write) for r in rows)}</div>')
+@dataclass(frozen=True)
+class Forest:
+    """How a page's forests are drawn, alike in all of them so that they compare."""
+
+    widest: float  # how far the values go from zero
+    dearest: float  # how far the prices go from zero
+    write: Format
+    write_price: Format
+
+    def html(self, rows: Sequence[Row]) -> Html:
+        """Values about zero as dots with their intervals and prices as bars, one line each."""
+        return Html(f'<div class="forest">{"".join(self._row(r) for r in rows)}</div>')
+
+    def _row(self, row: Row) -> str:
+        if not row.label:
+            return '<div class="rule"></div>'
+        price = "<div></div><div></div>" if row.price is None else _bar(row.price, self.dearest, self.write_price)
+        return _dot(row, Scale(-self.widest * 1.04, self.widest * 1.04), self.write) + price
 
 
-def _forest_row(row: Row, scale: Scale, write: Format) -> str:
-    if not row.label.strip("—"):
-        return '<div class="rule"></div>'
+def _bar(price: float, dearest: float, write: Format) -> str:
+    """A price as a bar from the middle, and in words."""
+    width = 50 * min(1.0, abs(price) / dearest)
+    style = f"left:{50 - width if price < 0 else 50:.2f}%;width:{width:.2f}%"
+    return f'<div class="f-bar"><i style="{style}"></i></div><div class="f-price">{esc(write(price))}</div>'
+
+
+def _dot(row: Row, scale: Scale, write: Format) -> str:
+    """A label, a value with its interval as a mark, and in words."""
     bar = ""
     if row.half is not None:
         left, right = scale.at(row.value - row.half), scale.at(row.value + row.half)
@@ -160,7 +183,7 @@ def _forest_row(row: Row, scale: Scale, write: Format) -> str:
     return (
         f'<div class="f-label" title="{esc(row.title)}">{name}</div>'
         f'<div class="f-plot {tone}">{bar}<i class="dot" style="left:{scale.at(row.value)}%"></i></div>'
-        f'<div class="f-value">{esc(write(row.value))}{error}</div><div class="f-price">{esc(row.price)}</div>'
+        f'<div class="f-value">{esc(write(row.value))}{error}</div>'
     )
 
 
@@ -190,7 +213,8 @@ def curves(series: dict[str, Sequence[float]], label: str) -> Html:
     """Several curves over epochs, with a legend where there is more than one."""
     values = [v for s in series.values() for v in s]
     epochs = max(len(s) for s in series.values())
-    plot = Plot(Scale(0.5, max(epochs + 0.5, 2.5)), Scale.around([*values, 0.0]), "epoch", "loss", height=190)
+    scale = Scale(1.0, epochs) if epochs > 1 else Scale(0.5, 1.5)
+    plot = Plot(scale, Scale.around([*values, 0.0]), "epoch", "loss", height=190, whole=True)
     for k, (name, points) in enumerate(series.items()):
         numbered = [(n + 1.0, v) for n, v in enumerate(points)]
         plot.line(numbered, f"line s{k % 5}", name)

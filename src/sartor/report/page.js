@@ -10,7 +10,7 @@ function locate() {
   const base = cut ? folder.replace(/\/cuts\/[^/]*$/, "") : folder;
   if (base.split("/").pop() !== run || (cut && folder.split("/").pop() !== cut)) return;
   for (const place of document.querySelectorAll(".here")) {
-    const path = place.dataset.up === "1" ? base : folder;
+    const path = (place.dataset.up === "1" ? base : folder) + place.dataset.inside;
     place.textContent = place.dataset.quote === "py" ? JSON.stringify(path)
       : /^[\w./-]+$/.test(path) ? path : "'" + path.replaceAll("'", "'\\''") + "'";
   }

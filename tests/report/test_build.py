@@ -1,0 +1,349 @@
+"""The report as text: self-contained, escaped, the same every time, and whole when parts of the run are missing."""
+
+import html
+import os
+import re
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sartor import units
+from sartor.arch import Choice, canonical
+from sartor.errors import MissingDependency, RunError
+from sartor.report import figures
+from sartor.report._decisions import effects
+from sartor.report._network import attributes, looks, staged
+from sartor.report._text import Unit, seconds, signed, typed, wilson
+from sartor.report.build import build
+
+SECTIONS = ("headline", "frontier", "network", "decisions", "ranking", "timing", "training", "data", "usage")
+NASTY = "<script>alert(1)</script>"
+NASTY_ATTRIBUTE = "\"'><img src=x onerror=alert(1)>"
+
+
+class Tags(HTMLParser):
+    """Every tag with its attributes, and the text outside style and script."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.tags, self.words, self._inside = [], [], ""
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        self._inside = tag
+
+    def handle_endtag(self, tag):
+        self._inside = ""
+
+    def handle_data(self, data):
+        if self._inside not in ("style", "script"):
+            self.words.append(data)
+
+    @property
+    def text(self):
+        return re.sub(r"\s+", " ", " ".join(self.words))
+
+
+def page_of(path):
+    return build(path).read_text(encoding="utf-8")
+
+
+def test_a_whole_run_has_every_section(fabricate):
+    run = fabricate()
+    page = page_of(run.path)
+    text = Tags(page).text
+    assert "Left out" not in text
+    for name in SECTIONS:
+        assert f'id="{name}-section"' in page
+    for word in ("Fits: ", "of 120 test images right", "proven", "Kendall", "stage 1", "expansion ×6", "400 images/s"):
+        assert word in text, word
+    assert 'id="architecture"' in page
+    assert 'id="budget"' in page
+    assert len(page) < 200_000
+
+
+def test_nothing_is_loaded_from_elsewhere(fabricate):
+    page = page_of(fabricate().path)
+    for tag, attributes_ in Tags(page).tags:
+        assert tag not in ("link", "iframe", "img", "object", "embed", "base"), tag
+        assert not {"src", "href", "srcset", "action", "data"} & set(attributes_), (tag, attributes_)
+        assert not [a for a in attributes_ if a.startswith("on")], (tag, attributes_)
+    assert not re.search(r"https?://|//[a-z]+\.|@import|url\(", page)
+    assert "default-src 'none'" in html.unescape(page)
+
+
+def test_names_from_the_run_are_never_markup(fabricate):
+    choices = (
+        Choice(f"edge {NASTY}", ("none", f"conv{NASTY_ATTRIBUTE}", f"</script>{NASTY}")),
+        Choice("edge 2", ("none", "skip", "conv")),
+    )
+    run = fabricate(
+        name='<img src=x onerror=alert(1)>"', choices=choices, data=NASTY, classes=(NASTY, NASTY_ATTRIBUTE, "猫", "قط"),
+        skipped=(f"{NASTY}.jpg", f"{NASTY_ATTRIBUTE}.png"),
+    )  # fmt: skip
+    run.change("score.json", lambda s: s.update(unit=NASTY, method=NASTY))
+    run.change("certificate.json", lambda c: c["weights"].update({NASTY: NASTY_ATTRIBUTE}))
+    run.change("solution.json", lambda s: s.update(string=NASTY))
+    page = page_of(run.path)
+    tags = Tags(page).tags
+    assert [a for t, a in tags if t == "script"] == [{"type": "application/json", "id": "frontier-data"}, {}]
+    assert not [t for t, _ in tags if t == "img"]
+    assert not [a for _, attributes_ in tags for a in attributes_ if a.startswith("on")]
+    assert "Left out" not in page
+    assert "猫" in page
+    assert NASTY in Tags(page).text  # shown as it is written
+
+
+def test_the_same_directory_gives_the_same_bytes(fabricate, tmp_path, monkeypatch):
+    run = fabricate()
+    first = build(run.path).read_bytes()
+    run.change("stages.json", lambda s: s.update(report={"files": {}, "seconds": 0.2, "finished": "now"}))
+    assert build(run.path).read_bytes() == first
+    monkeypatch.chdir(tmp_path)
+    assert build(Path("a")).read_bytes() == first
+    shutil.copytree(run.path, tmp_path / "elsewhere/a")
+    assert build(tmp_path / "elsewhere/a").read_bytes() == first
+    assert not list(run.path.glob(".report*"))
+
+
+def test_a_further_budget_has_its_own_report(fabricate, tmp_path, monkeypatch):
+    run = fabricate()
+    tight = float(run.points.cost[1])
+    cut = run.cut(tight, "cuts/latency-tight")
+    page = page_of(cut)
+    text = Tags(page).text
+    assert "Left out" not in text
+    assert f"{int(1e6 * tight):x}" in text  # its own certificate
+    assert "search (of the run)" in text
+    assert "cuts/latency-tight" in text
+    assert f"sartor solve again --latency {tight!r}ms" in text
+    assert page != page_of(run.path)
+    (cut / "certificate.json").unlink()
+    assert "certified" not in Tags(page_of(cut)).text  # and never the run's
+    monkeypatch.chdir(cut)
+    assert build(Path(".")).exists()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "score.json", "splits.json", "env.json", "frontier.json", "verify.json", "training.json", "certificate.json",
+        "model/preprocessing.json", "stages.json", "costs/latency.json", "costs/params.json",
+    ],
+)  # fmt: skip
+def test_a_missing_file_costs_its_section_and_no_other(fabricate, name):
+    run = fabricate()
+    (run.path / name).unlink()
+    page = page_of(run.path)
+    assert "Left out" not in page
+    assert all(f'id="{s}-section"' in page for s in SECTIONS)
+
+
+def test_a_run_with_a_solution_alone(fabricate):
+    run = fabricate()
+    for path in run.path.rglob("*.json"):
+        if path.name != "solution.json":
+            path.unlink()
+    text = Tags(page_of(run.path)).text
+    assert "Not measured yet" in text
+    assert "Left out" not in text
+
+
+def test_a_method_that_measures_nothing(fabricate):
+    run = fabricate()
+
+    def random_method(score):
+        score.update(method="random", unit="random number", quality=None, facts={})
+        del score["score"]["errors"]
+
+    run.change("score.json", random_method)
+    text = Tags(page_of(run.path)).text
+    assert "Left out" not in text
+    assert "not accuracy" in text
+    assert "was not measured" in text
+    assert "this score has no standard errors" in text
+
+
+def test_a_space_of_another_shape(fabricate):
+    run = fabricate(generic=True)
+    text = Tags(page_of(run.path)).text
+    assert "Left out" not in text
+    for choice, option in run.points.arch(run.points.best(run.generous())).named(run.choices).items():
+        assert f"{choice} {option}" in text
+
+
+def test_an_empty_frontier_is_said(fabricate):
+    run = fabricate()
+    run.change("frontier.json", lambda f: f.update(cost=[], score=[], picks=[], strings=[], costs={"latency": []}))
+    page = page_of(run.path)
+    assert "interact too much" in page
+    assert "Left out" not in page
+
+
+def test_weakness_is_said_plainly(fabricate):
+    run = fabricate(skipped=("broken.jpg",))
+    run.change("score.json", lambda s: s["quality"]["kendall"].update(value=0.1, low=-0.2, high=0.4))
+
+    def busy(verified):
+        verified["costs"]["latency"]["timing"].update(drift=1.2, p95=9.0)
+
+    run.change("verify.json", busy)
+    run.change("solution.json", lambda s: s.update(corrections=[{"picks": [], "predicted": 0.5, "measured": 0.6}]))
+    text = Tags(page_of(run.path)).text.replace("\u00a0", " ")
+    for word in ("does not reliably order", "20 % slower", "one call in twenty", "1 network was built", "broken.jpg"):
+        assert word in text, word
+    assert "1.200" in text  # the correction's factor
+
+
+def test_over_the_budget_is_no_small_print(fabricate):
+    run = fabricate()
+
+    def over(verified):
+        verified["fits"] = False
+        verified["costs"]["latency"].update(measured=2.0, limit=1.0, holds=False)
+
+    run.change("verify.json", over)
+    text = Tags(page_of(run.path)).text
+    assert "Over budget" in text
+    assert "✗ over" in text
+    assert "measures 2 ms where 1 ms was asked" in text
+
+
+def test_a_damaged_file_is_named(fabricate):
+    run = fabricate()
+    (run.path / "score.json").write_text('{"method": ', encoding="utf-8")
+    with pytest.raises(RunError, match=r"score\.json is damaged"):
+        build(run.path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("frontier.json", "[]"), ("score.json", '{"score": 3, "choices": [1]}'), ("verify.json", '{"costs": 1}'),
+        ("splits.json", "{}"), ("training.json", '{"history": [7]}'), ("costs/latency.json", '{"kind": null}'),
+        ("score.json", '{"choices": [], "score": {}, "quality": {"kendall": NaN}}'), ("stages.json", '{"data": 1}'),
+    ],
+)  # fmt: skip
+def test_foreign_content_never_breaks_the_page(fabricate, name, content):
+    run = fabricate()
+    (run.path / name).write_text(content, encoding="utf-8")
+    page = page_of(run.path)
+    assert all(f'id="{s}-section"' in page for s in SECTIONS)
+
+
+def test_what_is_no_run_is_refused(tmp_path, fabricate):
+    with pytest.raises(RunError, match="no such folder"):
+        build(tmp_path / "nowhere")
+    with pytest.raises(RunError, match=r"no config\.toml"):
+        build(tmp_path)
+    run = fabricate()
+    (run.path / "solution.json").unlink()
+    with pytest.raises(RunError, match="no chosen network"):
+        build(run.path)
+
+
+def test_a_folder_whose_name_is_not_text(fabricate, tmp_path):
+    run = fabricate()
+    odd = tmp_path / os.fsdecode(b"run\xff")
+    try:
+        run.path.rename(odd)
+    except OSError:
+        pytest.skip("this file system takes only text as names")
+    assert b"run?" in build(odd).read_bytes()
+
+
+def test_torch_is_never_imported():
+    code = "import sys, sartor.report.build; sys.exit('torch' in sys.modules or 'jinja2' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
+
+
+def test_without_jinja2_the_extra_is_named(fabricate, monkeypatch):
+    run = fabricate()
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(MissingDependency, match=r"sartor\[report\]"):
+        build(run.path)
+
+
+def test_the_snippets_are_python(fabricate):
+    page = page_of(fabricate().path)
+    codes = [html.unescape(re.sub(r"<[^>]+>", "", c)) for c in re.findall(r"<pre><code>(.*?)</code></pre>", page, re.S)]
+    python = [c for c in codes if c.startswith("import")]
+    assert len(python) == 3
+    for code in python:
+        compile(code, "snippet", "exec")
+    assert any('"a/model/"' in c and '.convert("RGB")' in c and "(16, 16)" in c for c in python)
+    assert "sartor fit --config a/config.toml --out again" in codes
+
+
+# the pieces ------------------------------------------------------------------------------------------
+
+
+def test_effects_add_up_to_the_form(fabricate):
+    run = fabricate()
+    own = effects(run.score, run.choices, hub=False)
+    for n in range(len(run.points)):
+        arch = canonical(run.choices, run.points.arch(n))
+        named = arch.named(run.choices)
+        total = sum(own[i][p] for i, p in enumerate(arch.picks) if run.choices[i].name in named)
+        assert run.score.constant + total == pytest.approx(run.score(arch))
+
+
+def test_a_depth_costs_the_blocks_it_switches_on(fabricate):
+    run = fabricate()
+    plain, whole = (effects(run.latency, run.choices, hub=h) for h in (False, True))
+    assert whole[0][1] - plain[0][1] == pytest.approx(float(plain[2].mean()))
+    assert whole[0][0] == plain[0][0]
+    np.testing.assert_array_equal(whole[2], plain[2])
+
+
+@pytest.mark.parametrize(
+    ("option", "read"),
+    [
+        ("e6_k5_se", {"e": 6.0, "k": 5.0, "se": True}), ("e3_k3", {"e": 3.0, "k": 3.0}), ("2", None),
+        ("sep conv 3x3", None), ("k3_k5", None),
+    ],
+)  # fmt: skip
+def test_option_labels_are_read(option, read):
+    assert attributes(option) == read
+
+
+def test_looks_rise_with_expansion_and_mark_se():
+    drawn = looks(Choice("stage1.block1", ("e3_k3", "e6_k5_se")))
+    assert drawn[0]["grow"] < drawn[1]["grow"] == 1.0
+    assert (drawn[0]["tone"], drawn[1]["tone"]) == (0.0, 1.0)
+    assert (drawn[0]["mark"], drawn[1]["mark"]) == (False, True)
+    assert [d["text"] for d in drawn] == ["3×3", "5×5"]
+
+
+def test_only_stages_and_blocks_are_drawn_as_such():
+    assert staged([Choice("stage1.depth", ("1",)), Choice("cell", ("1",))]) is None
+    assert staged([]) is None
+
+
+@pytest.mark.parametrize(("value", "kind"), [(0.7, "time"), (4e6, "count"), (146_994.0, "count"), (588e3, "bytes")])
+def test_typed_quantities_read_back_exactly(value, kind):
+    assert units.parse(typed(value, kind), kind) == value
+
+
+def test_numbers_for_people():
+    assert (signed(0.5), signed(-0.5), signed(-1e-9)) == ("+0.50", "−0.50", "0.00")
+    assert (seconds(0.31), seconds(125), seconds(12_000)) == ("0.3 s", "2 min 5 s", "3 h 20 min")
+    assert Unit.of([0.004, 0.012], "time").difference(0.0123) == "+12.3 µs"
+    assert Unit.of([], "time").difference(0.0) == "0 µs"
+    low, high = wilson(0.9, 100)
+    assert low < 0.9 < high
+    assert wilson(1.0, 10)[1] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("values", [[1.0], [0.0, 0.0], [-3.0, 5.0], [1e-6, 2e-6], [1e9, 5e9]])
+def test_ticks_lie_inside_and_are_few(values):
+    scale = figures.Scale.around(values)
+    ticks = scale.ticks()
+    assert 1 <= len(ticks) <= 8
+    assert all(scale.low - 1e-9 * abs(scale.low) <= t <= scale.high * (1 + 1e-9) + 1e-12 for t in ticks)
