@@ -19,7 +19,9 @@ from sartor.run import atomic
 def flatten(tree: Any, tensors: dict[str, Tensor], path: str = "") -> Any:
     """Replace every tensor of a nested structure by a reference; the tensors go into `tensors`."""
     if isinstance(tree, Tensor):
-        tensors[path] = tree.detach().contiguous().cpu()
+        while path in tensors:  # "a/b" is a key, and a key "b" inside "a"
+            path += "'"
+        tensors[path] = tree.detach().to("cpu", copy=True).contiguous()
         return {"__tensor__": path}
     if isinstance(tree, Mapping):
         return {"__items__": [[k, flatten(v, tensors, f"{path}/{k}")] for k, v in tree.items()]}
@@ -54,5 +56,5 @@ def load(path: Path) -> dict[str, Any]:
             tensors = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118 - not a dict
             header = json.loads((stream.metadata() or {})["state"])
         return dict(unflatten(header, tensors))
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise RunError(f"{path} is damaged ({error}). Delete it to compute it again.") from error

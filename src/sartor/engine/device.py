@@ -42,7 +42,8 @@ class Engine:
         if devices * nodes > 1:
             self.fabric.launch()
         if device == "cuda":
-            torch.backends.cudnn.benchmark = True
+            # cuDNN's own benchmarking would start anew at every step: multi-path batches split differently each time.
+            torch.backends.cudnn.benchmark = False
             torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
 
     def settle(self, image: int) -> None:
@@ -87,12 +88,14 @@ class Engine:
         for p, piece in zip(parameters, torch.split(flat, [p.numel() for p in parameters]), strict=True):
             p.grad = piece.view_as(p)
 
-    def average_buffers(self, module: nn.Module) -> None:
-        """Mean running statistics over all processes, so that all hold the same network."""
-        if self.world > 1:
-            for buffer in module.buffers():
-                if buffer.is_floating_point():
-                    buffer.copy_(self.fabric.all_reduce(buffer, reduce_op="mean"))  # type: ignore[arg-type]
+    @torch.no_grad()
+    def average(self, tensors: list[Tensor]) -> None:
+        """Each tensor becomes its mean over all processes: running statistics, say, which differ between them."""
+        if self.world == 1:
+            return
+        flat: Any = self.fabric.all_reduce(torch.cat([t.flatten() for t in tensors]), reduce_op="mean")
+        for tensor, piece in zip(tensors, torch.split(flat, [t.numel() for t in tensors]), strict=True):
+            tensor.copy_(piece.view_as(tensor))
 
     def sum(self, array: np.ndarray) -> np.ndarray:
         """The element-wise sum over all processes, exact for counts."""

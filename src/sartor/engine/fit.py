@@ -25,7 +25,7 @@ from sartor.engine import checkpoint
 from sartor.engine.device import Engine
 from sartor.engine.feed import Feed
 from sartor.engine.recipe import MovingAverage, Recipe
-from sartor.errors import BadInput, Diverged
+from sartor.errors import BadInput, Diverged, RunError
 from sartor.run import Run
 
 # (images, labels, random stream of this step) -> named losses, of which "loss" is minimised
@@ -79,10 +79,11 @@ def fit(training: Training) -> History:
                 epoch, _, history = _resume(t, state)
                 continue
             epoch += 1
+            # Every process saw other images: one set of statistics for all, or a resumed run would differ.
+            t.engine.average([*(b for b in t.net.buffers() if b.is_floating_point()), *average.shadow])
             _save(t, state, epoch, batch, history)
         bar.to(epoch, _note(history))
     average.put()
-    t.engine.average_buffers(t.net)
     return history
 
 
@@ -112,13 +113,20 @@ def _epoch(t: Training, optimiser: torch.optim.SGD, average: MovingAverage, epoc
         for name, value in losses.items():
             sums[name] = sums.get(name, 0.0) + value.detach()
         if k % _CHECK_EVERY == _CHECK_EVERY - 1:
-            _check(t, float(sums["loss"]), epoch)
-    means = {name: float(value) / (k + 1) for name, value in sums.items()}
-    _check(t, means["loss"], epoch)
+            _check(t, _means(t, sums, k + 1), epoch)
+    means = _means(t, sums, k + 1)
+    _check(t, means, epoch)
     return {**means, "images_per_second": images / (time.monotonic() - start)}
 
 
-def _check(t: Training, loss: float, epoch: int) -> None:
+def _means(t: Training, sums: dict[str, Any], steps: int) -> dict[str, float]:
+    """The mean of every named loss over steps and processes: all of them must come to the same verdict."""
+    totals = t.engine.sum(np.array([float(value) for value in sums.values()]))
+    return {name: float(total) / (steps * t.engine.world) for name, total in zip(sums, totals, strict=True)}
+
+
+def _check(t: Training, means: dict[str, float], epoch: int) -> None:
+    loss = means["loss"]
     if not math.isfinite(loss):
         raise Diverged(
             f"the training loss must stay finite, but became {loss} in epoch {epoch + 1} of '{t.name}'. The epochs "
@@ -130,9 +138,13 @@ def _resume(t: Training, state: dict[str, Any]) -> tuple[int, int, History]:
     """Load the last checkpoint, or write the first one: (epochs done, batch size, history)."""
     if t.engine.agree(t.file.exists()):
         saved = checkpoint.load(t.file)
-        for name, part in state.items():
-            part.load_state_dict(saved[name])
-        return int(saved["epoch"]), int(saved["batch"]), list(saved["history"])
+        try:
+            for name, part in state.items():
+                part.load_state_dict(saved[name])
+            return int(saved["epoch"]), int(saved["batch"]), list(saved["history"])
+        except (RuntimeError, ValueError, KeyError, TypeError) as error:
+            reason = str(error).splitlines()[0]
+            raise RunError(f"{t.file} is not of this training ({reason}). Delete it to train again.") from error
     _save(t, state, 0, t.recipe.batch, [])
     return 0, t.recipe.batch, []
 

@@ -41,8 +41,10 @@ class Recipe:
 
     def optimiser(self, net: nn.Module) -> torch.optim.SGD:
         """Weight decay on convolution and linear weights only, not on batch-norms and biases."""
-        decayed = [p for p in net.parameters() if p.requires_grad and p.ndim > 1]
-        others = [p for p in net.parameters() if p.requires_grad and p.ndim <= 1]
+        norms = {id(p) for m in net.modules() if hasattr(m, "running_mean") for p in m.parameters(recurse=False)}
+        trained = [p for p in net.parameters() if p.requires_grad]
+        decayed = [p for p in trained if p.ndim > 1 and id(p) not in norms]
+        others = [p for p in trained if p.ndim <= 1 or id(p) in norms]
         groups = [{"params": decayed, "weight_decay": self.weight_decay}, {"params": others, "weight_decay": 0.0}]
         return torch.optim.SGD(groups, self.lr, self.momentum, nesterov=self.momentum > 0, foreach=True)
 

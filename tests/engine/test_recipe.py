@@ -1,0 +1,88 @@
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import nn
+
+from sartor.engine.recipe import MovingAverage, Recipe
+from sartor.errors import BadInput
+from sartor.spaces.mobile import Mobile
+from sartor.task import Task
+
+
+def test_the_rate_warms_up_linearly_and_decays_as_a_cosine():
+    r = Recipe(epochs=10, lr=0.2, warmup=0.1)
+    assert r.rate(0.0) == pytest.approx(0.002)
+    assert r.rate(0.05) == pytest.approx(0.2 * (0.01 + 0.99 / 2))
+    assert r.rate(0.1) == pytest.approx(0.2)
+    assert r.rate(0.55) == pytest.approx(0.1)
+    assert r.rate(1.0) == pytest.approx(0.0, abs=1e-12)
+    rates = [r.rate(k / 100) for k in range(101)]
+    assert rates.index(max(rates)) == 10
+    assert all(a < b for a, b in pairwise(rates[:11]))
+    assert all(a > b for a, b in pairwise(rates[10:]))
+
+
+@pytest.mark.parametrize("warmup", [0.0, 1.0])
+def test_the_rate_is_finite_without_warm_up_and_with_nothing_else(warmup):
+    r = Recipe(epochs=1, lr=0.2, warmup=warmup)
+    assert all(0 <= r.rate(k / 20) <= 0.2 + 1e-12 and math.isfinite(r.rate(k / 20)) for k in range(21))
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"epochs": -1}, {"batch": 0}, {"lr": 0.0}, {"lr": -1.0}, {"ema": 1.0}, {"ema": -0.1}, {"warmup": 1.5}]
+)
+def test_impossible_recipes_are_refused(wrong):
+    with pytest.raises(BadInput):
+        Recipe(**{"epochs": 1, **wrong})
+
+
+def test_weight_decay_is_for_convolutions_and_linear_layers_only():
+    net = Mobile().supernet(Task(3, 8, 1))
+    optimiser = Recipe(epochs=1, weight_decay=0.5).optimiser(net)
+    decayed = {id(p) for g in optimiser.param_groups if g["weight_decay"] for p in g["params"]}
+    everything = [p for g in optimiser.param_groups for p in g["params"]]
+    assert {id(p) for p in everything} == {id(p) for p in net.parameters()}
+    assert len(everything) == len(list(net.parameters()))
+    wanted = {id(m.weight) for m in net.modules() if isinstance(m, nn.Conv2d | nn.Linear)}
+    assert decayed == wanted
+
+
+def test_frozen_parameters_are_not_optimised():
+    net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    net[0].requires_grad_(False)
+    groups = Recipe(epochs=1).optimiser(net).param_groups
+    assert {id(p) for g in groups for p in g["params"]} == {id(p) for p in net[1].parameters()}
+
+
+def test_the_moving_average_follows_its_formula():
+    net = nn.BatchNorm1d(1)
+    average = MovingAverage(net, 0.9)
+    expected = [0.0, 1.0]  # running mean and variance of a fresh batch-norm
+    for step in range(1, 200):
+        with torch.no_grad():
+            net.running_mean.fill_(step)
+            net.running_var.fill_(step**0.5)
+        average.update()
+        decay = min(0.9, (1 + step) / (10 + step))
+        expected = [decay * e + (1 - decay) * v for e, v in zip(expected, (step, step**0.5), strict=True)]
+    average.put()
+    assert net.running_mean.item() == pytest.approx(expected[0], rel=1e-4)
+    assert net.running_var.item() == pytest.approx(expected[1], rel=1e-4)
+
+
+def test_the_moving_average_is_saved_and_read_whole():
+    torch.manual_seed(0)
+    net = nn.Linear(3, 3)
+    one = MovingAverage(net, 0.9)
+    for _ in range(3):
+        with torch.no_grad():
+            net.weight.add_(1.0)
+        one.update()
+    two = MovingAverage(net, 0.9)
+    two.load_state_dict(one.state_dict())
+    for average in (one, two):
+        average.update()
+    assert two.steps == one.steps == 4
+    assert all(torch.equal(a, b) for a, b in zip(one.shadow, two.shadow, strict=True))
