@@ -82,6 +82,15 @@ def test_the_slider_picks_another_network(opened, fabricate):
     assert len(seen) == len(run.points)
 
 
+def test_it_starts_at_the_budget_that_was_asked(opened, fabricate):
+    run = fabricate()
+    page = opened(run.path)
+    assert units.parse(page.input_value("#budget-text"), "time") == pytest.approx(run.generous(), rel=1e-11)
+    assert page.input_value("#budget") == str(run.points.best(run.generous()))
+    assert page.locator("#architecture .changed").count() == 0
+    assert page.locator("#picked .over").count() == 0
+
+
 def test_keys_move_it_too(opened, fabricate):
     page = opened(fabricate().path)
     before = page.inner_text("#architecture"), page.input_value("#budget-text")

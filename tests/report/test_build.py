@@ -215,6 +215,32 @@ def test_over_the_budget_is_no_small_print(fabricate):
     assert "measures 2 ms where 1 ms was asked" in text
 
 
+def test_which_budget_holds_the_score_back(fabricate):
+    run = fabricate()
+    assert "The latency budget binds: " in Tags(page_of(run.path)).text
+
+    def tighter(solution):
+        solution["budgets"]["params"] = 1e4
+        solution["solution"]["score"] -= 2
+
+    run.change("solution.json", tighter)
+    assert "Without the budget on params the best network would score +2.00 %" in Tags(page_of(run.path)).text
+    run.cut(100.0)
+    assert "does not bind" in Tags(page_of(run.path)).text
+
+
+def test_rules_of_a_weak_score_come_with_a_warning(fabricate):
+    run = fabricate()
+    rules, salt = "In stage1, raising kernel from 3 to 5 adds", "grain of salt"
+    text = Tags(page_of(run.path)).text
+    assert rules in text
+    assert salt not in text
+    run.change("score.json", lambda s: s["quality"]["kendall"].update(low=-0.1))
+    text = Tags(page_of(run.path)).text
+    assert rules in text
+    assert salt in text
+
+
 def test_a_damaged_file_is_named(fabricate):
     run = fabricate()
     (run.path / "score.json").write_text('{"method": ', encoding="utf-8")

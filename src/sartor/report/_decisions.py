@@ -21,9 +21,9 @@ _Z = 1.96  # standard errors in half of a 95 % interval
 def effects(form: Quadratic, choices: Sequence[Choice], hub: bool) -> list[Array]:
     """What each option of each choice adds to `form` while the choice has an effect.
 
-    A term that joins a block to the depth it needs is the block's. With `hub` the depth also gets, on
-    average over the blocks' options, the terms of the blocks that it switches on: what a depth costs.
-    A score's depth terms are measured with the blocks left free, so there `hub` would count them twice.
+    A term that joins a block to the depth it needs is the block's: so the effects of a network's active
+    decisions add up to the form. With `hub` the depth also gets, on average over the blocks' options, the
+    terms of the blocks that it switches on: what going deeper changes, as `sartor.explain` counts it too.
     Any other interaction is averaged over the other choice's options.
     """
     found = [np.array(form.linear.get(i, np.zeros(n))) for i, n in enumerate(form.sizes)]
@@ -34,13 +34,13 @@ def effects(form: Quadratic, choices: Sequence[Choice], hub: bool) -> list[Array
     return found
 
 
-def spreads(errors: Quadratic, choices: Sequence[Choice]) -> list[Array]:
-    """The standard errors of `effects` without hub."""
+def spreads(errors: Quadratic, choices: Sequence[Choice], hub: bool) -> list[Array]:
+    """The standard errors of `effects`, the terms taken as independent."""
     squares = [np.array(errors.linear.get(i, np.zeros(n))) ** 2 for i, n in enumerate(errors.sizes)]
     for i, j, table, kind in _joined(errors, choices):
         if kind == "needs":  # the same measurement stands at every option that switches the choice on
             squares[i] = squares[i] + table[:, _allowed(choices[i], j)].mean(1) ** 2
-        elif kind == "free":
+        elif kind == "free" or hub:
             squares[i] = squares[i] + (table**2).sum(1) / table.shape[1] ** 2
     return [np.sqrt(s) for s in squares]
 
@@ -89,15 +89,19 @@ class _Contrast:
 
 def decisions(files: Files) -> dict[str, Any] | None:
     """Forests a stage (or a choice), a heat map by block, and the table of everything."""
-    values = contributions(files)
-    if values is None or not files.choices:
+    score, choices = files.score, files.choices
+    if score is None or not choices:
         return None
-    score, costs = files.score, prices(files)
-    assert score is not None
-    errors = spreads(score.errors, files.choices) if score.errors else None
+    costs = prices(files)
     axis = next(iter(costs), None)
-    each = _Entries(files.choices, values, errors, costs[axis] if axis else None, files.kinds.get(axis or "", "count"))
-    stages, picks = staged(files.choices), chosen(files)
+
+    def entries(hub: bool) -> _Entries:
+        errors = spreads(score.errors, choices, hub) if score.errors else None
+        own = costs[axis] if axis else None
+        return _Entries(choices, effects(score, choices, hub), errors, own, files.kinds.get(axis or "", "count"))
+
+    each, single = entries(hub=True), entries(hub=False)
+    stages, picks = staged(choices), chosen(files)
     cards = [(f"Stage {s.number}", each.stage(s, picks)) for s in stages] if stages else each.plain(picks)
     everything = [r for _, rows in cards for r in rows]
     extra = Unit.of([r.price for r in everything if r.price is not None], each.kind)
@@ -105,9 +109,9 @@ def decisions(files: Files) -> dict[str, Any] | None:
     drawn = figures.Forest(figures.reach(everything), dearest, signed, extra.difference)
     return {
         "cards": [(title, drawn.html(rows)) for title, rows in cards],
-        "heat": each.heat(picks) if stages else None,
-        "table": each.table(costs, files.kinds, percent_suffix(files.unit)), "costs": list(costs),
-        "unit": files.unit, "axis": axis, "errors": errors is not None, "stages": bool(stages),
+        "heat": single.heat(picks) if stages else None,
+        "table": single.table(costs, files.kinds, percent_suffix(files.unit)), "costs": list(costs),
+        "unit": files.unit, "axis": axis, "errors": score.errors is not None, "stages": bool(stages),
         "accuracy": files.unit.startswith("%"),
     }  # fmt: skip
 

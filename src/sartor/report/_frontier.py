@@ -106,7 +106,7 @@ def _figure(files: Files, data: dict[str, Any], start: int) -> Html:
 def _inside(data: dict[str, Any], n: int) -> bool:
     """Whether a point also meets the budgets that the chart's axis does not show."""
     return all(
-        data["costs"][name][n] <= high * (1 + 1e-6)
+        data["costs"][name][n] <= high * (1 + 1e-5)  # costs here have six digits
         for name, high in data["limits"].items()
         if name != data["axis"] and name in data["costs"]
     )

@@ -100,12 +100,12 @@ function explore(data) {
     }
   }
 
-  function pick(n, typed) {
-    const budget = typed ?? budgetOf(n);
+  function pick(n, asked) {
+    const budget = asked ?? budgetOf(n);
     error.hidden = true;
     slider.value = n;
     slider.setAttribute("aria-valuetext", show(budget, data.kind));
-    if (typed === undefined) box.value = command(budget);
+    if (parse(box.value) !== budget) box.value = command(budget);  // what was typed stays as it was typed
     const left = 100 * (data.cost[n] - scale.low) / (scale.high - scale.low);
     const bottom = 100 * (data.score[n] - scale.bottom) / (scale.top - scale.bottom);
     const here = document.getElementById("here");
@@ -117,7 +117,7 @@ function explore(data) {
     for (const [name, values] of Object.entries(data.costs)) {
       document.querySelector(`[data-cost="${CSS.escape(name)}"]`).textContent = show(values[n], data.kinds[name]);
       const limit = data.limits[name], over = document.querySelector(`[data-over="${CSS.escape(name)}"]`);
-      const beyond = limit !== undefined && values[n] > limit * (1 + 1e-6);
+      const beyond = limit !== undefined && values[n] > limit * (1 + 1e-5);  // costs here have six digits
       over.textContent = beyond ? "over your " + show(limit, data.kinds[name]) : "";
       over.classList.toggle("over", beyond);
     }
@@ -158,7 +158,8 @@ function explore(data) {
   box.addEventListener("keydown", (event) => { if (event.key === "Enter") typedBudget(); });
   area.addEventListener("pointerdown", pointed);
   area.addEventListener("pointermove", pointed);
-  pick(data.start);
+  const asked = data.limits[data.axis];
+  pick(data.start, best(asked) === data.start ? asked : undefined);
 }
 
 locate();
