@@ -201,6 +201,12 @@ def test_weakness_is_said_plainly(fabricate):
     assert "1.200" in text  # the correction's factor
 
 
+def test_a_rough_order_is_said_too(fabricate):
+    run = fabricate()
+    run.change("score.json", lambda s: s["quality"]["kendall"].update(value=0.3, low=0.1, high=0.5))
+    assert "only roughly (Kendall 0.3)" in Tags(page_of(run.path)).text
+
+
 def test_over_the_budget_is_no_small_print(fabricate):
     run = fabricate()
 

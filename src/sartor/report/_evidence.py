@@ -7,7 +7,7 @@ from typing import Any
 from sartor.quadratic import Quadratic
 from sartor.report import figures
 from sartor.report._files import Files
-from sartor.report._text import Html, amount, number, percent_suffix, seconds
+from sartor.report._text import Html, Unit, amount, number, percent_suffix, seconds
 from sartor.report.figures import Plot, Scale
 
 _MEASURES = {"kendall": "Kendall’s τ", "spearman": "Spearman’s ρ", "mse": "mean squared error"}
@@ -87,15 +87,16 @@ def _rounds(entry: Any) -> Html:
 
 def _timing_rows(entry: Any) -> list[tuple[str, str]]:
     t = entry["timing"]
+    show = Unit.of([entry.get("limit", t["p50"])], "time").show
     rows = [
-        ("predicted by the table", amount(entry["predicted"], "time")),
-        ("measured median (p50)", amount(t["p50"], "time")),
-        ("its 95 % interval", f"{amount(t['low'], 'time')} to {amount(t['high'], 'time')}"),
-        ("95th percentile (p95)", amount(t["p95"], "time")),
+        ("predicted by the table", show(entry["predicted"])),
+        ("measured median (p50)", show(t["p50"])),
+        ("its 95 % interval", f"{show(t['low'])} to {show(t['high'])}"),
+        ("95th percentile (p95)", show(t["p95"])),
         ("calls timed", number(t["n"])),
     ]
     if "limit" in entry:
-        rows.insert(0, ("asked", amount(entry["limit"], "time")))
+        rows.insert(0, ("asked", show(entry["limit"])))
     if t.get("drift"):
         way = "slower" if t["drift"] > 1 else "faster"
         rows.append(("machine since the parts were priced", f"{100 * abs(t['drift'] - 1):.1f} % {way}"))

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from sartor.report._files import Files
-from sartor.report._text import amount, number, percent_suffix, wilson
+from sartor.report._text import Unit, amount, number, percent_suffix, wilson
 
+_ROUGH = 0.5  # a Kendall correlation below this leaves more than a quarter of all pairs in the wrong order
 _DRIFT = 0.05  # a change of the machine's speed worth a word
 _CALIBRATION = 0.10  # a median error of the latency table worth a word
 
@@ -34,13 +35,14 @@ def _budgets(files: Files) -> list[dict[str, Any]]:
         measured, timing = entry.get("measured"), entry.get("timing")
         shown = measured if measured is not None else predicted
         full = max(v for v in (asked, predicted, shown, (timing or {}).get("p95")) if v is not None) * 1.08
+        show = Unit.of([asked], kind).show  # one unit a card: 0.085 ms of 0.1 ms, not 85 µs of it
         cards.append({
-            "name": name, "asked": amount(asked, kind), "holds": entry.get("holds"),
-            "value": amount(shown, kind) if shown is not None else "?",
-            "predicted": None if predicted is None else amount(predicted, kind),
-            "measured": None if measured is None else amount(measured, kind),
-            "interval": f"{amount(timing['low'], kind)} to {amount(timing['high'], kind)}" if timing else None,
-            "p95": amount(timing["p95"], kind) if timing else None,
+            "name": name, "asked": show(asked), "holds": entry.get("holds"),
+            "value": show(shown) if shown is not None else "?",
+            "predicted": None if predicted is None else show(predicted),
+            "measured": None if measured is None else show(measured),
+            "interval": f"{show(timing['low'])} to {show(timing['high'])}" if timing else None,
+            "p95": show(timing["p95"]) if timing else None,
             "calls": number(timing["n"]) if timing else None,
             "at": {n: 100 * v / full for n, v in (("asked", asked), ("predicted", predicted), ("shown", shown),
                                                   ("p95", (timing or {}).get("p95"))) if v is not None},
@@ -139,6 +141,11 @@ def _about_score(files: Files) -> list[str]:
             f"{number(k['value'], 2)}, and the 95 % interval, {number(k['low'], 2)} to {number(k['high'], 2)}, "
             "includes zero. “Optimal” is then a statement about the score, not about accuracy. Train longer "
             "(--effort thorough) or give more images."
+        )
+    elif quality and quality["kendall"]["value"] < _ROUGH:
+        found.append(
+            f"The score orders networks only roughly (Kendall {number(quality['kendall']['value'], 2)}): networks that "
+            "score a little less may in truth be as accurate."
         )
     elif not quality:
         found.append(

@@ -68,6 +68,10 @@ class Unit:
         """The number alone, for axes whose title names the unit."""
         return number(value / self.size)
 
+    def show(self, value: float) -> str:
+        """The number with the unit."""
+        return f"{self.plain(value)} {self.name}".rstrip()
+
     def difference(self, value: float) -> str:
         """A signed number with the unit."""
         return f"{signed(value / self.size, self.places)} {self.name}".rstrip()
