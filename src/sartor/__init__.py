@@ -42,9 +42,11 @@ def fit(data: str | Path, *, out: str | Path | None = None, quiet: bool | None =
     from sartor import pipeline
     from sartor.progress import Reporter
 
+    if not isinstance(data, (str, Path)):
+        raise BadInput(f"data must be a path or a name, but is a {type(data).__name__}. Save arrays with numpy.savez.")
     values: dict[str, Any] = {"data": str(data), **options}
     values["budgets"] = {n: values.pop(n) for n in list(values) if n in opts.BUDGETS}
-    folder = Path(out) if out is not None else Path("runs") / Path(data).name
+    folder = Path(out) if out is not None else opts.default_folder(data)
     return load(pipeline.fit(opts.from_mapping(values), folder, Reporter(quiet)))
 
 

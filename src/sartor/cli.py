@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from collections.abc import Callable
@@ -76,13 +77,16 @@ def fit(
     values = read_toml(config) if config else {}
     values |= given(data=data, method=method, space=space, effort=effort, device=device, runtime=runtime,
                     threads=threads, image=image, seed=seed, devices=devices, nodes=nodes)  # fmt: skip
-    values["budgets"] = {**values.get("budgets", {}), **given(latency=latency, params=params, macs=macs, memory=memory)}
+    values = options.grouped(values)
+    budgets = values.setdefault("budgets", {})
+    if isinstance(budgets, dict):
+        budgets |= given(latency=latency, params=params, macs=macs, memory=memory)
     for setting in set_ or []:
         assign(values, setting)
     if "data" not in values:
         raise BadInput("what to fit is missing: give a folder of images, or a name such as digits.")
     chosen = options.from_mapping(values)
-    folder = out or Path("runs") / (Path(chosen.data).name or "run")
+    folder = out or options.default_folder(chosen.data)
     path = run_fit(chosen, folder, Reporter(quiet or None))
     if _first_process():
         result = load(path)
@@ -123,16 +127,16 @@ def frontier(
 ) -> None:
     """Every optimal trade-off of a finished run."""
     from sartor import show
-    from sartor.run import Run
+    from sartor.result import load
 
-    data = Run.open(run).read("frontier.json")
+    data = load(run).trade_offs
     emit(data, as_json, lambda: show.frontier(data, console, rows=0 if everything else 25))
 
 
 @app.command()
 def predict(
     run: RunPath, images: Annotated[list[Path], typer.Argument(help="Image files.")],
-    top: Annotated[int, typer.Option(help="How many classes to show.")] = 3, as_json: AsJson = False,
+    top: Annotated[int, typer.Option(help="How many classes to show.", min=1)] = 3, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Classes with probabilities, from the exported model."""
     from sartor import show
@@ -182,9 +186,9 @@ def measure(
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     runtime: Annotated[str | None, typer.Option(help="onnxruntime (CPU) or torch.")] = None,
     threads: Annotated[int, typer.Option(help="Threads of the deployed network.")] = 1,
-    image: Annotated[int, typer.Option(help="Side of the images in pixels.")] = 32,
-    classes: Annotated[int, typer.Option(help="Number of classes.")] = 10,
-    channels: Annotated[int, typer.Option(help="1 for grey images, 3 for colour.")] = 3,
+    image: Annotated[int, typer.Option(help="Side of the images in pixels.", min=1)] = 32,
+    classes: Annotated[int, typer.Option(help="Number of classes.", min=1)] = 10,
+    channels: Annotated[int, typer.Option(help="1 for grey images, 3 for colour.", min=1)] = 3,
     out: Annotated[Path | None, typer.Option(help="Also write the table to this JSON file.")] = None,
     quiet: Quiet = False, as_json: AsJson = False,
 ) -> None:  # fmt: skip
@@ -220,9 +224,9 @@ def measure(
 @app.command("zoo")
 def show_zoo(
     name: Annotated[str, typer.Argument(help="A published network, e.g. HC-A; `sartor list` names them.")],
-    classes: Annotated[int | None, typer.Option(help="Number of classes.")] = None,
-    image: Annotated[int | None, typer.Option(help="Side of the images in pixels.")] = None,
-    channels: Annotated[int | None, typer.Option(help="Channels of the images (mobile networks).")] = None,
+    classes: Annotated[int | None, typer.Option(help="Number of classes.", min=1)] = None,
+    image: Annotated[int | None, typer.Option(help="Side of the images in pixels.", min=1)] = None,
+    channels: Annotated[int | None, typer.Option(help="Channels of the images (mobile networks).", min=1)] = None,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """A published network: parameters, multiply-accumulates, architecture."""
@@ -248,10 +252,16 @@ def version(show: Annotated[bool, typer.Option("--version", help="Print the vers
 
 def main() -> None:
     """Entry point: expected errors become one message and exit code 2, Ctrl-C becomes 130."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a name that the terminal cannot show must not end a run
+            stream.reconfigure(errors="backslashreplace")
     try:
         app(standalone_mode=False)
     except SartorError as error:
         _fail(str(error), error.exit_code)
+    except BrokenPipeError:  # `sartor list | head`
+        sys.stdout = None  # type: ignore[assignment]
+        sys.exit(1)
     except (KeyboardInterrupt, typer.Abort):
         _fail("stopped; what was computed is kept, and the same command goes on from there.", 130)
     except typer.Exit as done:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from sartor import units
@@ -52,12 +53,24 @@ class Options:
 _GROUPS = {"method": "method_options", "space": "space_options", "train": "train_options"}
 
 
+def default_folder(data: str | Path) -> Path:
+    """Where a run goes when nobody says: ``runs/NAME``, also for ``.`` and ``..``."""
+    return Path("runs") / (Path(data).resolve().name or "run")
+
+
 def parse_budgets(given: Mapping[str, str | float | None]) -> dict[str, float]:
     """``{"latency": "5ms"}`` in Sartor's own units; every budget must be a positive quantity with a unit."""
+    if not isinstance(given, Mapping):
+        raise BadInput(f"budgets must be a group such as budgets.latency, but got {given!r}.")
     unknown = sorted(set(given) - set(BUDGETS))
     if unknown:
         raise BadInput(f"there is no budget named {', '.join(unknown)}; budgets are {', '.join(BUDGETS)}.")
     return {n: units.parse(v, BUDGETS[n], f"the {n} budget") for n, v in given.items() if v is not None}
+
+
+def grouped(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The same with ``method = "binas"`` written as a group, so that ``method.passes`` can be added to it."""
+    return {k: {"name": v} if k in _GROUPS and isinstance(v, str) else v for k, v in values.items()}
 
 
 def from_mapping(values: Mapping[str, Any]) -> Options:

@@ -26,7 +26,8 @@ def fit(options: Options, out: Path, reporter: Reporter | None = None) -> Path:
     run = context.run
     with run.locked():
         record(context)
-        run.stage("data", lambda: stages.data(context), f"data: {_summary(context)}")
+        if not run.stage("data", lambda: stages.data(context), f"data: {_summary(context)}"):
+            stages.same_data(context)
         run.stage("costs", lambda: stages.costs(context), "costs: pricing every part of the space on this device")
         cut = Cut(context, run, options.budgets)
         stages.check(cut)
@@ -41,8 +42,9 @@ def solve(path: Path, budgets: Mapping[str, float], reporter: Reporter | None = 
     context = reopened(path, reporter)
     run = context.run
     with run.locked():
-        if not run.done("search"):
+        if not all(run.done(stage) for stage in ("data", "costs", "search")):
             raise RunError(f"{path} has no finished search yet. Run the same `sartor fit` command again to finish it.")
+        stages.same_data(context)
         cut = Cut(context, run.sub(f"cuts/{slug(budgets)}"), dict(budgets))
         stages.check(cut)
         _finish(cut)
@@ -51,8 +53,13 @@ def solve(path: Path, budgets: Mapping[str, float], reporter: Reporter | None = 
 
 def slug(budgets: Mapping[str, float]) -> str:
     """A folder name for a set of budgets, such as ``latency-3ms_params-2M``."""
-    shown = (f"{n}-{units.show(v, BUDGETS[n])}" for n, v in sorted(budgets.items()))
-    return "_".join(shown).replace(" ", "")
+    return "_".join(f"{n}-{_exactly(v, BUDGETS[n])}" for n, v in sorted(budgets.items()))
+
+
+def _exactly(value: float, kind: str) -> str:
+    """The quantity for people where that says all of it, else every digit: other budgets get other folders."""
+    shown = units.show(value, kind).replace(" ", "")
+    return shown if units.parse(shown, kind) == value else f"{value!r}{units.UNIT[kind]}"
 
 
 def _finish(cut: Cut) -> None:
@@ -75,6 +82,7 @@ def _finish(cut: Cut) -> None:
     if run.writer and not run.done("certificate"):
         run.write("certificate.json", certificate(cut.context.run, run))
         run.finish("certificate", ["certificate.json"], 0.0)
+    if run.writer and not (run.path / "report.html").is_file():
         report(run.path, run)
 
 

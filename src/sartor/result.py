@@ -37,6 +37,7 @@ class Result:
     @cached_property
     def arch(self) -> Arch:
         """The chosen architecture."""
+        self._checked("solve")
         return Arch(tuple(int(p) for p in self._run.read("solution.json")["solution"]["picks"]))
 
     @cached_property
@@ -48,7 +49,13 @@ class Result:
     @cached_property
     def frontier(self) -> Frontier:
         """Every optimal trade-off."""
-        return Frontier.from_json(self._run.read("frontier.json"))
+        return Frontier.from_json(self.trade_offs)
+
+    @cached_property
+    def trade_offs(self) -> dict[str, Any]:
+        """The frontier as data: every point with all its costs and its architecture."""
+        self._checked("solve")
+        return dict(self._run.read("frontier.json"))
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
@@ -71,11 +78,15 @@ class Result:
         load_weights(net, self.path / "model/weights.safetensors")
         return net.eval()
 
-    def predict(self, images: Sequence[str | Path] | np.ndarray) -> list[dict[str, Any]]:
+    def predict(self, images: str | Path | Sequence[str | Path] | np.ndarray) -> list[dict[str, Any]]:
         """Classes with probabilities, best first, from the exported model.
 
         `images` are files, or pixels 0..255 as an array (N, C, S, S).
         """
+        if isinstance(images, (str, Path)):
+            images = [images]
+        if not len(images):
+            return []
         probabilities = self._onnx.probabilities(self._pixels(images))
         found = []
         for row in probabilities:
@@ -102,7 +113,7 @@ class Result:
         if isinstance(images, np.ndarray):
             if images.ndim != 4 or images.shape[1:] != (channels, side, side):
                 raise BadInput(f"images must have shape (N, {channels}, {side}, {side}), but have {images.shape}.")
-            return images.astype(np.float32)
+            return images
         from sartor.data.decode import Unusable, square
 
         decoded = []
@@ -113,7 +124,7 @@ class Result:
                 decoded.append(np.asarray(square(Path(name), side, channels), np.float32))
             except Unusable as error:
                 raise BadInput(f"{name} must be a readable image, but {error}.") from error
-        return np.stack(decoded) if decoded else np.zeros((0, channels, side, side), np.float32)
+        return np.stack(decoded)
 
     def _checked(self, stage: str) -> None:
         """Refuse files that are missing or were changed after they were written."""

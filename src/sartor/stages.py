@@ -21,12 +21,12 @@ from sartor.costs.latency import corrected
 from sartor.engine import checkpoint
 from sartor.engine.evaluate import accuracy
 from sartor.engine.network import train_network
-from sartor.errors import Infeasible
+from sartor.errors import Infeasible, RunError
 from sartor.options import BUDGETS
 from sartor.quadratic import Limit, Quadratic
 from sartor.run import Run
 from sartor.solvers import solve
-from sartor.solvers.base import Frontier, NotSeparable, Problem
+from sartor.solvers.base import Frontier, NotSeparable, Problem, Solution
 from sartor.solvers.frontier import frontier
 
 _TRIES = 12  # corrections of the latency table before giving up
@@ -71,6 +71,17 @@ def data(c: Context) -> list[str]:
     return ["splits.json"]
 
 
+def same_data(c: Context) -> None:
+    """Refuse to go on with other images than the run began with: its splits and weights would mean something else."""
+    began = c.run.read("splits.json")
+    splits = {name: index for name, index in began.items() if name in ("train", "val", "test")}
+    if began.get("digest") != c.images.digest() or splits != c.splits.to_json():
+        raise RunError(
+            f"{c.options.data} has changed since {c.run.path} was begun ({c.images.digest_of} and labels differ). "
+            "Restore it, or choose another --out."
+        )
+
+
 def costs(c: Context) -> list[str]:
     """Price every distinct part of the space on the target device."""
     files = []
@@ -86,9 +97,12 @@ def costs(c: Context) -> list[str]:
 
 def check(cut: Cut) -> None:
     """Stop before any training where no network of the space can meet the budgets."""
-    tables = cut.tables()
+    _solve(cut, Quadratic(cut.context.space.sizes), cut.tables())
+
+
+def _solve(cut: Cut, goal: Quadratic, tables: Mapping[str, CostTable]) -> Solution:
     try:
-        solve(Problem(Quadratic(cut.context.space.sizes), cut.limits(tables)))
+        return solve(Problem(goal, cut.limits(tables)))
     except Infeasible as error:
         raise Infeasible(_with_units(error), limit=error.limit, asked=error.asked, least=error.least) from error
 
@@ -122,28 +136,34 @@ def score(c: Context) -> Quadratic:
 
 def decide(cut: Cut) -> list[str]:
     """The frontier, and the best network inside the budgets that really is: each candidate is built and timed."""
-    c, tries = cut.context, []
+    c, tries = cut.context, 0
     tables, goal = cut.tables(), score(cut.context)
     while True:
-        solution = solve(Problem(goal, cut.limits(tables)))
+        solution = _solve(cut, goal, tables)
         arch = canonical(c.space.choices, solution.arch)
         measured = _time(cut, arch, tables["latency"]) if "latency" in cut.budgets else None
         if measured is None or measured.p50 <= cut.budgets["latency"]:
             break
-        tries.append({"picks": list(arch.picks), "predicted": tables["latency"].form(arch), "measured": measured.p50})
+        tries += 1
         c.run.log(
             f"built and timed: {measured.p50:.4g} ms where {tables['latency'].form(arch):.4g} ms was predicted; "
             "correcting the table"
         )
-        tables["latency"] = _correct(cut, tables["latency"], arch, measured.p50, len(tries))
+        tables["latency"] = _correct(cut, tables["latency"], arch, measured.p50, tries)
     _write_frontier(cut, goal, tables)
     cut.run.write("solution.json", {
         "budgets": dict(cut.budgets), "solution": {**solution.to_json(), "picks": list(arch.picks)},
         "architecture": arch.named(c.space.choices), "string": c.space.describe(arch),
-        "predicted": {n: t.form(arch) for n, t in tables.items()}, "corrections": tries,
+        "predicted": {n: t.form(arch) for n, t in tables.items()}, "corrections": _corrections(tables["latency"]),
     })  # fmt: skip
     files = ["solution.json", "frontier.json"]
-    return [*files, "latency.json"] if tries else files
+    return [*files, "latency.json"] if (cut.run.path / "latency.json").exists() else files
+
+
+def _corrections(table: CostTable) -> list[dict[str, Any]]:
+    """What measurements taught the table, also those of an interrupted attempt or of an earlier verification."""
+    listed = table.calibration.get("corrections", [])
+    return [{"picks": e["arch"], "predicted": e["predicted_ms"], "measured": e["measured_ms"]} for e in listed]
 
 
 def _time(cut: Cut, arch: Arch, table: CostTable) -> Any:

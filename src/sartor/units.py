@@ -18,6 +18,7 @@ COUNT = {"": 1.0, "K": 1e3, "k": 1e3, "M": 1e6, "m": 1e6, "G": 1e9, "g": 1e9, "B
 BYTES = {
     "B": 1.0, "kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 1024.0, "MiB": 1024.0**2, "GiB": 1024.0**3,
 }  # fmt: skip
+UNIT = {"time": "ms", "count": "", "bytes": "B"}  # Sartor's own unit of every kind
 _TABLES = {"time": TIME, "count": COUNT, "bytes": BYTES}
 _HUGE = 1e300
 _EXAMPLES = {"time": "20ms or 0.5s", "count": "4M or 250000", "bytes": "500KB or 1.2GB"}

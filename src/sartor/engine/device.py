@@ -29,6 +29,8 @@ class Engine:
             raise BadInput(f"device must be cpu or cuda, but got {device!r}.")
         if device == "cuda" and not torch.cuda.is_available():
             raise BadInput("device cuda was asked for, but PyTorch sees no CUDA device here. Use --device cpu.")
+        if device == "cuda" and devices > torch.cuda.device_count():
+            raise BadInput(f"{devices} CUDA devices were asked for, but there are {torch.cuda.device_count()}.")
         if devices < 1 or nodes < 1:
             raise BadInput(f"devices and nodes must be at least 1, but got {devices} and {nodes}.")
         accelerator = "cuda" if device == "cuda" else "cpu"

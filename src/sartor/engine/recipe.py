@@ -31,6 +31,11 @@ class Recipe:
     def __post_init__(self) -> None:
         if self.epochs < 0 or self.batch < 1 or self.lr <= 0 or not 0 <= self.ema < 1 or not 0 <= self.warmup <= 1:
             raise BadInput(f"a recipe needs epochs >= 0, batch >= 1, lr > 0, 0 <= ema < 1, 0 <= warmup <= 1: {self}.")
+        shares = (self.momentum, self.smoothing, self.dropout)
+        if not all(0 <= share < 1 for share in shares) or self.weight_decay < 0 or self.clip < 0:
+            raise BadInput(
+                f"a recipe needs momentum, smoothing and dropout in [0, 1), weight_decay and clip >= 0: {self}."
+            )
 
     def rate(self, progress: float) -> float:
         """The learning rate when the share `progress` (0..1) of all steps is behind us."""

@@ -20,6 +20,7 @@ from sartor.engine.evaluate import accuracy, correct, recalibrate
 from sartor.engine.fit import Training, fit
 from sartor.engine.network import calibration
 from sartor.engine.recipe import Recipe
+from sartor.errors import BadInput, RunError
 from sartor.methods.base import Effort, Found, Job, Method, epochs_for
 from sartor.predictors.contributions import entries, estimate, forced
 from sartor.quadratic import Quadratic
@@ -49,6 +50,15 @@ class BINAS(Method):
     sort_share: float = 0.1  # share of the training images that decides the importance of channels
     passes: int = 10  # validation epochs for every expectation
     held_out: int = 500  # networks that check the ranking
+
+    def __post_init__(self) -> None:
+        if self.passes < 1 or self.held_out < 3 or not 0 < self.sort_share <= 1:
+            raise BadInput(
+                "method.passes >= 1, method.held_out >= 3 and 0 < method.sort_share <= 1 must hold, but got "
+                f"{self.passes}, {self.held_out} and {self.sort_share:g}."
+            )
+        self._recipe(self.heaviest_epochs, self.heaviest_lr, self.heaviest_decay)  # refuses what cannot be trained,
+        self._recipe(self.multipath_epochs, self.multipath_lr, self.multipath_decay)  # before anything is
 
     @classmethod
     def preset(cls, effort: Effort, images: int) -> dict[str, Any]:
@@ -186,7 +196,11 @@ class _Tally:
         self.position = 0
         if job.engine.agree(self.file.exists()):
             saved = checkpoint.load(self.file)
-            self.right, self.position = saved["right"].numpy(), int(saved["position"])
+            right: Any = saved.get("right")
+            position = saved.get("position")
+            if getattr(right, "shape", None) != self.right.shape or not isinstance(position, int):
+                raise RunError(f"{self.file} is not of this search. Delete it to measure again.")
+            self.right, self.position = right.numpy(), position
 
     def percent(self) -> np.ndarray:
         """Accuracy of every entry on every image."""

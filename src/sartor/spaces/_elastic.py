@@ -9,6 +9,7 @@ the last batch-norm is private to every (expansion, SE), six of them.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -113,7 +114,7 @@ class ElasticBlock(nn.Module):
         middle, hidden = self.middles[e], self.hiddens[e]
         y = F.conv2d(x, self.expand.weight[:middle])
         y = self.act(_sliced_norm(y, self.expand_norm))
-        conv = self.depthwise[k]
+        conv: Any = self.depthwise[k]
         y = F.conv2d(y, conv.weight[:middle], None, conv.stride, conv.padding, groups=middle)
         y = self.act(_sliced_norm(y, self.depthwise_norm[k]))
         if se:

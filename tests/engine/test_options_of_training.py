@@ -1,0 +1,22 @@
+"""Options that could only fail after hours are refused at once."""
+
+import pytest
+
+from sartor.engine.recipe import Recipe
+from sartor.errors import BadInput
+from sartor.methods.binas import BINAS
+
+
+@pytest.mark.parametrize("wrong", [{"dropout": 1.0}, {"smoothing": -0.1}, {"momentum": 1.5}, {"weight_decay": -1.0}])
+def test_a_recipe_out_of_range_is_refused(wrong):
+    with pytest.raises(BadInput, match="a recipe needs"):
+        Recipe(epochs=1, **wrong)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"passes": 0}, {"held_out": 2}, {"sort_share": 0.0}, {"batch": 0}, {"heaviest_lr": 0.0}, {"multipath_epochs": -1}],
+)
+def test_a_search_out_of_range_is_refused(wrong):
+    with pytest.raises(BadInput):
+        BINAS(**wrong)
