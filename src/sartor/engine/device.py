@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -79,6 +79,15 @@ class Engine:
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
         """Mixed precision where the device has it."""
         return self.fabric.autocast()
+
+    def cast(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function under mixed precision."""
+
+        def under(*args: Any) -> Any:
+            with self.autocast():
+                return function(*args)
+
+        return under
 
     def average_gradients(self, parameters: list[nn.Parameter]) -> None:
         """The mean gradient over all processes; a parameter unused here counts as zero."""

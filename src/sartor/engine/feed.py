@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -49,6 +50,12 @@ class Feed:
             yield self._ready(pixels.float()), labels
 
     def _ready(self, pixels: Tensor) -> Tensor:
-        mean = torch.tensor(self.mean, device=pixels.device)[:, None, None]
-        std = torch.tensor(self.std, device=pixels.device)[:, None, None]
+        mean, std = self._statistics
         return ((pixels - mean) / std).contiguous(memory_format=torch.channels_last)
+
+    @cached_property
+    def _statistics(self) -> tuple[Tensor, Tensor]:
+        """Mean and deviation on the device, sent there once."""
+        device = self.engine.device
+        mean, std = torch.tensor(self.mean, device=device), torch.tensor(self.std, device=device)
+        return mean[:, None, None], std[:, None, None]

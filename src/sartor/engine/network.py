@@ -35,11 +35,11 @@ def train_network(
         return {"loss": labels + TEACHER_WEIGHT * imitation, "labels": labels, "imitation": imitation}
 
     history = fit(Training(name, net, loss, recipe, feed, splits.train, run))
-    recalibrate(net, calibration(feed, splits), lambda x, _: net(x))
+    recalibrate(net, calibration(feed, splits), feed.engine.cast(lambda x, _: net(x)))
     return history
 
 
-def calibration(feed: Feed, splits: Splits, batch: int = 256, most: int = 40) -> Any:
+def calibration(feed: Feed, splits: Splits, batch: int = 240, most: int = 40) -> Any:
     """Plain training images for batch-norm statistics, whole batches, the same in every process."""
     index = feed.seeds.rng("calibration images").permutation(splits.train)[: batch * most]
     starts = list(range(0, len(index) - batch + 1, batch)) or [0]

@@ -26,7 +26,7 @@ from sartor.predictors.contributions import entries, estimate, forced
 from sartor.quadratic import Quadratic
 from sartor.ranking import quality
 
-_PER_FORWARD = 1024  # images in one evaluation pass; several entries share a pass on small data
+_PER_FORWARD = 1152  # images in one evaluation pass; several entries share a pass on small data
 _SAVE_EVERY = 5.0  # seconds between saves of partial measurements
 
 
@@ -82,13 +82,13 @@ class BINAS(Method):
         net = job.engine.place(job.space.supernet(job.task))
         history = {"heaviest": self._train_heaviest(job, net)}
         teacher = net.extract(job.space.heaviest)
-        recalibrate(teacher, calibration(job.feed, job.splits), lambda x, _: teacher(x))
+        recalibrate(teacher, calibration(job.feed, job.splits), job.engine.cast(lambda x, _: teacher(x)))
         teacher.eval().requires_grad_(False)
         self._sort(job, net)
         net.inherit()
         history["multipath"] = self._train_multipath(job, net, teacher)
-        rng = lambda k: job.seeds.rng("calibrate", k)  # noqa: E731
-        recalibrate(net, calibration(job.feed, job.splits), lambda x, k: net(x, job.space.sample_picks(rng(k), len(x))))
+        paths = lambda x, k: job.space.sample_picks(job.seeds.rng("calibrate", k), len(x))  # noqa: E731
+        recalibrate(net, calibration(job.feed, job.splits), job.engine.cast(lambda x, k: net(x, paths(x, k))))
         net.eval()
         seconds = time.monotonic()
         score = self._measure(job, net)
@@ -145,7 +145,9 @@ class BINAS(Method):
         index = np.concatenate([job.splits.train[f[: max(1, int(self.sort_share * len(f)))]] for f in first])
         net.eval().zero_grad()
         for x, y in job.feed.plain(index, 256):
-            distill.label_loss(net(x, job.space.heaviest), y, 0.0).backward()  # type: ignore[no-untyped-call]
+            with job.engine.autocast():
+                loss = distill.label_loss(net(x, job.space.heaviest), y, 0.0)
+            loss.backward()  # type: ignore[no-untyped-call]
         net.sort_channels()
         net.zero_grad()
 
@@ -229,10 +231,10 @@ class _Tally:
     @torch.no_grad()
     def _evaluate(self, found: np.ndarray, number: int, chunk: range, paths: Any, net: Any) -> None:
         job, start = self.job, 0
-        picks = job.space.sample_picks(job.seeds.rng("paths", number), found.shape[1])
         for x, y in job.feed.plain(job.splits.val, _PER_FORWARD):
             stop = start + len(y)
-            who = np.concatenate([paths(e, picks[start:stop]) for e in chunk])
+            picks = job.space.sample_picks(job.seeds.rng("paths", number, start), len(y))
+            who = np.concatenate([paths(e, picks) for e in chunk])
             many = x.repeat(len(chunk), 1, 1, 1).contiguous(memory_format=torch.channels_last)
             with job.engine.autocast():
                 guess = net(many, who).argmax(1)
