@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -19,26 +19,12 @@ from typing import Any
 import numpy as np
 
 from sartor.arch import Arch, Choice
+from sartor.factors import Parse, factors, levels_of, number, place
 from sartor.quadratic import Array, Quadratic
 from sartor.solvers._local import allowed, neighbours
 from sartor.solvers.base import Frontier, Problem
 
-WORDS = {"e": "expansion", "k": "kernel", "se": "squeeze-excitation"}
 SURE = 1.959964  # half the width of a 95 % interval, in standard errors
-
-Parse = Callable[[str], Mapping[str, str]]
-
-
-def factors(option: str) -> dict[str, str]:
-    """``e3_k5_se`` -> expansion 3, kernel 5, squeeze-excitation on; the hook for other notations has this signature."""
-    found = {}
-    for token in option.split("_"):
-        match = re.fullmatch(r"([A-Za-z]+)(\d+(?:\.\d+)?)?", token)
-        if match is None:
-            return {}
-        name, level = match.groups()
-        found[WORDS.get(name, name)] = "on" if level is None else level
-    return found if any(level != "on" for level in found.values()) else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,42 +47,15 @@ def contrasts(choices: Sequence[Choice], parse: Parse = factors) -> list[Contras
     """
     found = []
     for i, choice in enumerate(choices):
-        for factor, levels in _levels(choice, parse).items():
-            ordered = sorted(levels, key=lambda level: (level != "off", _number(level)))
-            if all(math.isfinite(_number(level)) for level in ordered) or set(ordered) == {"off", "on"}:
+        for factor, levels in levels_of(choice, parse).items():
+            ordered = sorted(levels, key=lambda level: (level != "off", number(level)))
+            if all(math.isfinite(number(level)) for level in ordered) or set(ordered) == {"off", "on"}:
                 steps = [Contrast(i, factor, a, b, levels[a], levels[b]) for a, b in pairwise(ordered)]
             else:
                 rest = {a: tuple(o for b in levels if b != a for o in levels[b]) for a in levels}
                 steps = [Contrast(i, factor, "others", a, rest[a], levels[a]) for a in levels if rest[a]]
             found += steps
     return found
-
-
-def _number(level: str) -> float:
-    try:
-        return float(level)
-    except ValueError:
-        return math.inf
-
-
-def _levels(choice: Choice, parse: Parse) -> dict[str, dict[str, tuple[int, ...]]]:
-    """Factor -> level -> the options that have it."""
-    read = [parse(option) for option in choice.options]
-    if all(math.isfinite(_number(option)) for option in choice.options):
-        read = [{place(choice)[1] or choice.name: option} for option in choice.options]
-    elif not all(read):
-        read = [{"option": option} for option in choice.options]
-    table: dict[str, dict[str, tuple[int, ...]]] = {}
-    for factor in sorted({f for levels in read for f in levels}):
-        mine = [levels.get(factor, "off") for levels in read]
-        table[factor] = {level: tuple(o for o, m in enumerate(mine) if m == level) for level in dict.fromkeys(mine)}
-    return table
-
-
-def place(choice: Choice) -> tuple[str, str]:
-    """The group and the position in it: ``stage3.block2`` -> stage3, block2."""
-    group, dot, position = choice.name.rpartition(".")
-    return (group, position) if dot else (choice.name, "")
 
 
 Functional = list[tuple[float, list[Array]]]  # factors and independent distributions over every choice's options

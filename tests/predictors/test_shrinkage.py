@@ -1,0 +1,81 @@
+import numpy as np
+import pytest
+
+from sartor.errors import BadInput
+from sartor.predictors.contributions import assemble
+from sartor.predictors.shrinkage import contributions_of, likenesses, shrunk
+from sartor.quadratic import Quadratic
+from sartor.registry import SPACES
+
+CHOICES = SPACES["mobile"]().choices
+SIZES = tuple(len(c.options) for c in CHOICES)
+
+
+def measured(truth, error, rng):
+    noisy = truth + error * rng.normal(size=255)
+    values, errors = assemble(CHOICES, SIZES, 70.0, noisy), assemble(CHOICES, SIZES, 0.1, np.full(255, error))
+    return Quadratic(SIZES, 70.0, values.linear, values.pairs, errors)
+
+
+def alike(rng):
+    """Contributions with a factor's effect in common, and something of their own."""
+    effect = np.zeros(255)
+    for kernel in likenesses(CHOICES)[1:]:
+        effect += np.linalg.cholesky(kernel + 1e-9 * np.eye(255)) @ rng.normal(0, 0.1, 255)
+    return effect + rng.normal(0, 0.05, 255)
+
+
+def test_reads_contributions_back():
+    rng = np.random.default_rng(0)
+    truth = rng.normal(size=255)
+    value, error = contributions_of(measured(truth, 1e-12, rng), CHOICES)
+    np.testing.assert_allclose(value, truth, atol=1e-9)
+    assert (error == 1e-12).all()
+
+
+def test_closer_to_the_truth_where_contributions_are_alike():
+    rng = np.random.default_rng(0)
+    for _ in range(3):
+        truth = alike(rng)
+        score = measured(truth, 0.3, rng)
+        before, after = (contributions_of(s, CHOICES)[0] for s in (score, shrunk(score, CHOICES)))
+        assert np.mean((after - truth) ** 2) < 0.5 * np.mean((before - truth) ** 2)
+
+
+def test_no_worse_where_they_have_nothing_in_common():
+    rng = np.random.default_rng(1)
+    truth = rng.normal(0, 0.3, 255)
+    score = measured(truth, 0.3, rng)
+    before, after = (contributions_of(s, CHOICES)[0] for s in (score, shrunk(score, CHOICES)))
+    assert np.mean((after - truth) ** 2) < 0.75 * np.mean((before - truth) ** 2)  # one half is what is possible
+
+
+def test_precise_measurements_stay_what_they_are():
+    rng = np.random.default_rng(2)
+    truth = rng.normal(size=255)
+    after, error = contributions_of(shrunk(measured(truth, 1e-3, rng), CHOICES), CHOICES)
+    np.testing.assert_allclose(after, truth, atol=0.01)
+    np.testing.assert_allclose(error, 1e-3, rtol=0.05)
+
+
+def test_posterior_intervals_cover():
+    rng = np.random.default_rng(3)
+    hits = []
+    for _ in range(4):
+        truth = alike(rng)
+        after, error = contributions_of(shrunk(measured(truth, 0.3, rng), CHOICES), CHOICES)
+        hits.append(np.abs(after - truth) < 1.96 * error)
+    assert 0.9 < np.mean(hits) < 0.99
+
+
+def test_needs_contributions_with_errors():
+    rng = np.random.default_rng(0)
+    score = measured(rng.normal(size=255), 0.1, rng)
+    with pytest.raises(BadInput, match="standard errors"):
+        shrunk(Quadratic(SIZES, 0.0, score.linear, score.pairs), CHOICES)
+    extra = {**score.pairs, (0, 5): rng.normal(size=(3, 3))}
+    with pytest.raises(BadInput, match="a score of contributions"):
+        shrunk(Quadratic(SIZES, 0.0, score.linear, extra, score.errors), CHOICES)
+    linear = {i: v for i, v in score.linear.items() if i != 1}
+    with pytest.raises(BadInput, match=r"every option of stage1\.block1"):
+        shrunk(Quadratic(SIZES, 0.0, linear, score.pairs, score.errors), CHOICES)
