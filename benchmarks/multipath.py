@@ -23,8 +23,8 @@ from sartor.spaces.mobile import Mobile
 from sartor.task import Task
 
 CASES = {
-    "cpu": [(Task(10, 32), 64, 8), (Task(20, 64), 32, 8), (Task(10, 8, 1), 64, 20)],
-    "cuda": [(Task(10, 32), 512, 30), (Task(20, 64), 256, 30), (Task(1000, 224), 128, 15)],
+    "cpu": [(Task(10, 32), 60, 8), (Task(20, 64), 36, 8), (Task(10, 8, 1), 60, 20)],
+    "cuda": [(Task(20, 64), 384, 15), (Task(10, 32), 384, 15), (Task(1000, 224), 96, 10)],
 }
 
 
@@ -89,7 +89,7 @@ def main() -> None:
         rows.append(measure(engine, task, batch, repeats))
         r = rows[-1]
         print(f"{r['task']:<28} batch {batch:<4} ratio {r['ratio']:.2f}, with teacher {r['ratio_with_teacher']:.2f}")
-    print(record(f"multipath_{device}", {"cases": rows, "asked": 1.6, "target": 1.2}))
+        record(f"multipath_{device}", {"cases": rows, "asked": 1.6, "target": 1.2})
 
 
 if __name__ == "__main__":
