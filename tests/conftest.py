@@ -21,3 +21,14 @@ def test_data() -> Path:
     if not folder or not Path(folder).is_dir():
         pytest.skip("SARTOR_TEST_DATA is not set to the folder with the shared data sets")
     return Path(folder)
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory):
+    """The data and the run of one tiny fit, made once for all tests and workers; copy it before changing it."""
+    import tiny
+
+    root = tmp_path_factory.getbasetemp()
+    if os.environ.get("PYTEST_XDIST_WORKER"):
+        root = root.parent
+    return tiny.finished(root / "finished")
