@@ -169,6 +169,7 @@ def environment(context: Context) -> dict[str, Any]:
 def reopened(path: Path, reporter: Any) -> Context:
     """The context of an existing run, from its config.toml."""
     run = Run.open(path, reporter)
+    run.done("data")  # refuses a config.toml that was changed
     values: Mapping[str, Any] = config.read_toml(run.path / "config.toml")
     given = options.from_mapping(values)
     return open_context(dataclasses.replace(given, devices=1, nodes=1), path, reporter)

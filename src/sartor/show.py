@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from sartor import units
 
@@ -62,5 +63,5 @@ def predictions(names: list[str], found: list[dict[str, Any]], top: int, console
     table = Table("image", "class", "probability", box=None, pad_edge=False)
     for name, entry in zip(names, found, strict=True):
         for n, (label, p) in enumerate(list(entry["probabilities"].items())[:top]):
-            table.add_row(name if n == 0 else "", label, f"{100 * p:.1f} %")
+            table.add_row(Text(name if n == 0 else ""), Text(label), f"{100 * p:.1f} %")
     console.print(table)

@@ -68,7 +68,7 @@ def data(c: Context) -> list[str]:
         "mean": list(c.feed.mean), "std": list(c.feed.std),
         "skipped": [{"name": s.name, "reason": s.reason} for s in c.images.skipped],
     })  # fmt: skip
-    return ["splits.json"]
+    return ["splits.json", "config.toml"]  # the options too: a changed one would change what is resumed
 
 
 def same_data(c: Context) -> None:
