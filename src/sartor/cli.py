@@ -23,6 +23,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+_INTERRUPTED = 130
 console = Console(soft_wrap=True, highlight=False)
 
 Latency = Annotated[str | None, typer.Option("--latency", help="Largest time for one image, e.g. 5ms.")]
@@ -40,6 +41,7 @@ def emit(data: Any, as_json: bool, show: Callable[[], None]) -> None:
         sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
     else:
         show()
+    sys.stdout.flush()  # here, where a closed pipe (`sartor list | head`) is dealt with
 
 
 def given(**values: Any) -> dict[str, Any]:
@@ -256,16 +258,14 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):  # a name that the terminal cannot show must not end a run
             stream.reconfigure(errors="backslashreplace")
     try:
-        app(standalone_mode=False)
+        code = app(standalone_mode=False)  # typer turns Ctrl-C into the return value 130
+        if code == _INTERRUPTED:
+            raise KeyboardInterrupt
+        sys.exit(code or 0)
     except SartorError as error:
         _fail(str(error), error.exit_code)
-    except BrokenPipeError:  # `sartor list | head`
-        sys.stdout = None  # type: ignore[assignment]
-        sys.exit(1)
     except (KeyboardInterrupt, typer.Abort):
-        _fail("stopped; what was computed is kept, and the same command goes on from there.", 130)
-    except typer.Exit as done:
-        sys.exit(done.exit_code)
+        _fail("stopped; what was computed is kept, and the same command goes on from there.", _INTERRUPTED)
     except Exception as error:
         if not hasattr(error, "format_message"):  # click's usage errors have it; anything else is a bug of ours
             raise
