@@ -108,7 +108,7 @@ def _train_preset(given: Options, images: int) -> dict[str, Any]:
 
     Methods that leave no trained supernet behind train from scratch, which takes longer.
     """
-    inherits = given.method == "binas"
+    inherits = METHODS[given.method].inherits
     if given.effort == "thorough":
         return {"epochs": 50, "lr": 0.00128, "batch": 128, "weight_decay": 1e-5, "smoothing": 0.0} if inherits else {
             "epochs": 250, "batch": 128, "augment": "strong"}  # fmt: skip

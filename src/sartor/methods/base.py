@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from sartor.data.base import Splits
 from sartor.engine.device import Engine
@@ -54,7 +54,13 @@ class Found:
 
 
 class Method(ABC):
-    """A frozen dataclass whose fields are its options."""
+    """A frozen dataclass whose fields are its options.
+
+    `inherits` says that the search leaves a trained supernet behind, from which the chosen network is only
+    fine-tuned; other methods' networks are trained from scratch, which takes longer.
+    """
+
+    inherits: ClassVar[bool] = False
 
     @abstractmethod
     def search(self, job: Job) -> Found:

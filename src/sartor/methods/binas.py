@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, final
+from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 import torch
@@ -34,6 +34,8 @@ _SAVE_EVERY = 5.0  # seconds between saves of partial measurements
 @dataclass(frozen=True, kw_only=True)
 class BINAS(Method):
     """Accuracy contributions measured in a supernet: a bilinear, interpretable score (BINAS)."""
+
+    inherits: ClassVar[bool] = True
 
     heaviest_epochs: int = 250
     heaviest_lr: float = 0.1
