@@ -7,7 +7,8 @@ from torch import nn
 
 from sartor.arch import Arch
 from sartor.errors import BadInput
-from sartor.spaces._elastic import CONFIGS, GroupedNorm
+from sartor.spaces._elastic import CONFIGS
+from sartor.spaces._grouped_norm import GroupedNorm
 from sartor.spaces.mobile import FRAMES, Mobile
 from sartor.task import Task
 

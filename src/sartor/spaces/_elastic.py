@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sartor.spaces._grouped_norm import GroupedNorm
 from sartor.spaces._ops import InvertedResidual, activation, copy_norm, copy_slice, hard_sigmoid, make_divisible
 
 EXPANSIONS = (3, 4, 6)
@@ -30,55 +31,6 @@ class BlockPlan:
     small: int
     expansion: Tensor  # (B,) index into EXPANSIONS
     se: Tensor  # (B, 1) bool
-
-
-class GroupedNorm(nn.Module):
-    """Several batch-norms of one shape; every image of the batch goes through the one of its group.
-
-    Statistics of all groups come from one pass: per-image moments, summed within each group.
-    """
-
-    running_mean: Tensor
-    running_var: Tensor
-
-    def __init__(self, groups: int, channels: int, eps: float = 1e-5, momentum: float = 0.1) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(groups, channels))
-        self.bias = nn.Parameter(torch.zeros(groups, channels))
-        self.register_buffer("running_mean", torch.zeros(groups, channels))
-        self.register_buffer("running_var", torch.ones(groups, channels))
-        self.eps, self.momentum = eps, momentum
-
-    def one(self, x: Tensor, group: int) -> Tensor:
-        """The whole batch through one group."""
-        return _norm(x, self.running_mean[group], self.running_var[group], self.weight[group], self.bias[group], self)
-
-    def forward(self, x_BCHW: Tensor, group_B: Tensor) -> Tensor:
-        """Every image through the batch-norm of its own group."""
-        mean_GC, var_GC = self.running_mean, self.running_var
-        if self.training:
-            with torch.autocast(x_BCHW.device.type, enabled=False):  # sums of squares need all of float32
-                mean_GC, var_GC = self._moments(x_BCHW, group_B)
-        scale_GC = self.weight * torch.rsqrt(var_GC + self.eps)
-        shift_GC = self.bias - mean_GC * scale_GC
-        scale, shift = scale_GC[group_B][:, :, None, None], shift_GC[group_B][:, :, None, None]
-        return torch.addcmul(shift.to(x_BCHW.dtype), x_BCHW, scale.to(x_BCHW.dtype))
-
-    def _moments(self, x_BCHW: Tensor, group_B: Tensor) -> tuple[Tensor, Tensor]:
-        x = x_BCHW.float()
-        member_GB = F.one_hot(group_B, len(self.weight)).T.float()
-        count_G1 = member_GB.sum(1, keepdim=True)
-        share_GB = member_GB / count_G1.clamp(min=1)
-        mean_GC = share_GB @ x.mean((2, 3))
-        var_GC = (share_GB @ x.square().mean((2, 3)) - mean_GC.square()).clamp(min=0)
-        with torch.no_grad():
-            values = count_G1 * (x.shape[2] * x.shape[3])
-            step = self.momentum * (values > 1)  # a group seen less than twice keeps its statistics
-            unbiased = var_GC * values / (values - 1).clamp(min=1)
-            self.running_mean.lerp_(mean_GC, step.expand_as(mean_GC))
-            self.running_var.lerp_(unbiased, step.expand_as(unbiased))
-        usable = values > 1  # one value has no variance: fall back to the running statistics
-        return torch.where(usable, mean_GC, self.running_mean), torch.where(usable, var_GC, self.running_var)
 
 
 class ElasticBlock(nn.Module):
@@ -156,10 +108,11 @@ class ElasticBlock(nn.Module):
 
     def _gate(self, y: Tensor, mask: Tensor, hidden_mask: Tensor, on: Tensor) -> Tensor:
         """The factor of every channel of every image: 0 beyond the expansion, else SE's gate or 1."""
-        pooled = y.float().mean((2, 3)) * mask
-        s = F.relu(F.linear(pooled, self.reduce.weight[:, :, 0, 0], self.reduce.bias)) * hidden_mask
-        gate = hard_sigmoid(F.linear(s, self.excite.weight[:, :, 0, 0], self.excite.bias))
-        return mask * torch.where(on, gate.float(), 1.0)
+        with torch.autocast(y.device.type, enabled=False):  # tiny products: casting them would cost more
+            pooled = y.mean((2, 3), dtype=torch.float32) * mask
+            s = F.relu(F.linear(pooled, self.reduce.weight.flatten(1), self.reduce.bias)) * hidden_mask
+            gate = hard_sigmoid(F.linear(s, self.excite.weight.flatten(1), self.excite.bias))
+            return mask * torch.where(on, gate, 1.0)
 
     def extract(self, config: int) -> InvertedResidual:
         """The stand-alone block of one configuration."""
@@ -226,13 +179,8 @@ def _staircase(widths: tuple[int, ...]) -> Tensor:
 
 def _sliced_norm(x: Tensor, norm: nn.BatchNorm2d) -> Tensor:
     """Batch-norm with the leading channels of `norm`; its running statistics are updated in place."""
-    n = x.shape[1]
-    assert norm.running_mean is not None and norm.running_var is not None
-    return _norm(x, norm.running_mean[:n], norm.running_var[:n], norm.weight[:n], norm.bias[:n], norm)
-
-
-def _norm(
-    x: Tensor, mean: Tensor, var: Tensor, weight: Tensor, bias: Tensor, norm: nn.BatchNorm2d | GroupedNorm
-) -> Tensor:
+    tables: list[Any] = [norm.running_mean, norm.running_var, norm.weight, norm.bias]
+    if (n := x.shape[1]) < norm.num_features:  # a slice of everything would still be recorded and differentiated
+        tables = [table[:n] for table in tables]
     several = x.shape[0] * x.shape[2] * x.shape[3] > 1  # a single value has no variance to normalise by
-    return F.batch_norm(x, mean, var, weight, bias, norm.training and several, norm.momentum or 0.0, norm.eps)
+    return F.batch_norm(x, *tables, norm.training and several, norm.momentum or 0.0, norm.eps)
