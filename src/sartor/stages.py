@@ -30,6 +30,7 @@ from sartor.solvers.base import Frontier, NotSeparable, Problem, Solution
 from sartor.solvers.frontier import frontier
 
 _TRIES = 12  # corrections of the latency table before giving up
+_MOMENTS, _BUSY = 4, 1.25  # how often to wait for a machine that runs this much slower than it did
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,14 +143,15 @@ def decide(cut: Cut) -> list[str]:
         solution = _solve(cut, goal, tables)
         arch = canonical(c.space.choices, solution.arch)
         measured = _time(cut, arch, tables["latency"]) if "latency" in cut.budgets else None
-        if measured is None or measured.p50 <= cut.budgets["latency"]:
+        # The upper end of the median's interval must fit: what barely fits today may not when it is verified.
+        if measured is None or measured.high <= cut.budgets["latency"]:
             break
         tries += 1
         c.run.log(
-            f"built and timed: {measured.p50:.4g} ms where {tables['latency'].form(arch):.4g} ms was predicted; "
-            "correcting the table"
+            f"built and timed: {measured.p50:.4g} ms (up to {measured.high:.4g}) where "
+            f"{tables['latency'].form(arch):.4g} ms was predicted; correcting the table"
         )
-        tables["latency"] = _correct(cut, tables["latency"], arch, measured.p50, tries)
+        tables["latency"] = _correct(cut, tables["latency"], arch, measured.high, tries)
     _write_frontier(cut, goal, tables)
     cut.run.write("solution.json", {
         "budgets": dict(cut.budgets), "solution": {**solution.to_json(), "picks": list(arch.picks)},
@@ -173,9 +175,26 @@ def _time(cut: Cut, arch: Arch, table: CostTable) -> Any:
     c = cut.context
     timing = None
     if c.run.writer:
-        net = Deployed(c.space.network(arch, c.task), c.feed.mean, c.feed.std)
-        timing = c.costs["latency"].measure(net, (c.task.channels, c.task.image, c.task.image), table)
+        timing = _measure(c, Deployed(c.space.network(arch, c.task), c.feed.mean, c.feed.std), table)
     return c.engine.agree(timing)
+
+
+def _measure(c: Context, model: Any, table: CostTable) -> Any:
+    """Time a network; on a machine much slower than when the table was made, wait for a better moment first.
+
+    The reference workload tells a busy machine from a slow network. After a few tries the calmest one counts.
+    """
+    shape, timings = (c.task.channels, c.task.image, c.task.image), []
+    for _ in range(_MOMENTS):
+        timings.append(c.costs["latency"].measure(model, shape, table))
+        drift = timings[-1].drift
+        if drift is None or drift < _BUSY:
+            break
+        c.run.log(
+            f"this machine runs {drift:.2f} times slower than when the table was made: waiting for a better moment"
+        )
+        time.sleep(3.0)
+    return min(timings, key=lambda t: t.drift or 1.0)
 
 
 def _correct(cut: Cut, table: CostTable, arch: Arch, measured: float, tries: int) -> CostTable:
@@ -289,7 +308,7 @@ def verify(cut: Cut) -> list[str]:
         for name, cost in c.costs.items():
             entry: dict[str, Any] = {"kind": BUDGETS[name], "predicted": tables[name].form(arch)}
             if name == "latency":
-                timing = cost.measure(_as_deployed(cut, net), shape, tables[name])
+                timing = _measure(c, _as_deployed(cut, net), tables[name])
                 entry |= {"measured": timing.p50, "timing": timing.to_json()}
             else:
                 entry["measured"] = cost.of(net, shape)

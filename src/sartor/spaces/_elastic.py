@@ -177,10 +177,10 @@ def _staircase(widths: tuple[int, ...]) -> Tensor:
     return (torch.arange(widths[-1])[None] < torch.tensor(widths)[:, None]).float()
 
 
-def _sliced_norm(x: Tensor, norm: nn.BatchNorm2d) -> Tensor:
+def _sliced_norm(x: Tensor, norm: Any) -> Tensor:
     """Batch-norm with the leading channels of `norm`; its running statistics are updated in place."""
-    tables: list[Any] = [norm.running_mean, norm.running_var, norm.weight, norm.bias]
+    mean, var, weight, bias = norm.running_mean, norm.running_var, norm.weight, norm.bias
     if (n := x.shape[1]) < norm.num_features:  # a slice of everything would still be recorded and differentiated
-        tables = [table[:n] for table in tables]
+        mean, var, weight, bias = mean[:n], var[:n], weight[:n], bias[:n]
     several = x.shape[0] * x.shape[2] * x.shape[3] > 1  # a single value has no variance to normalise by
-    return F.batch_norm(x, *tables, norm.training and several, norm.momentum or 0.0, norm.eps)
+    return F.batch_norm(x, mean, var, weight, bias, norm.training and several, norm.momentum or 0.0, norm.eps)
