@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sartor.arch import Arch, Choice, canonical
+from sartor.errors import BadInput
 from sartor.quadratic import Limit
 from sartor.task import Task
 
@@ -101,6 +102,14 @@ class Space(ABC):
     @abstractmethod
     def describe(self, arch: Arch) -> str:
         """The architecture in the notation customary for this space."""
+
+    def read(self, text: str) -> Arch:
+        """The architecture that `describe`'s notation names; for spaces whose networks are listed by it in tables."""
+        raise BadInput(f"the {type(self).__name__} space does not read architectures from strings; give their choices.")
+
+    def sketch(self) -> Space:
+        """The same choices in a smaller network, for methods that judge networks without training; optional."""
+        return self
 
     @property
     def sizes(self) -> tuple[int, ...]:
