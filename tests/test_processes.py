@@ -91,3 +91,15 @@ def test_the_command_line_starts_its_processes_itself(finished, tmp_path):
     listed = Run.open(out)
     assert all(listed.done(stage) for stage in listed.stages())
     assert {"search", "solve", "train", "export", "verify"} <= set(listed.stages())
+
+
+def test_what_is_refused_is_said_once_and_leaves_no_process_behind(finished, tmp_path):
+    out = tmp_path / "run"
+    tiny.prepare(finished, tiny.given(finished.data, {"params": "1K"}, devices=2), out)
+    arguments = tiny.arguments(finished.data, out, "--params=1K", "--devices=2")
+    command = [sys.executable, "-m", "sartor", *arguments]
+    # The second process holds the other end of this pipe too: reading it to its end waits for both.
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100, env=environment())
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert done.stderr.count("params <= 1 K cannot be met") == 1

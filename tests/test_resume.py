@@ -93,7 +93,7 @@ def test_stopped_by_ctrl_c_and_killed_at_random_moments_it_ends_as_if_nothing_ha
     out, log = tmp_path / "run", tmp_path / "log.txt"
     tiny.prepare(finished, tiny.given(finished.data, BUDGET, **GROUPS), out)
     rng, complete = random.Random(0), times(out)
-    assert stop(finished, out, log, ["search:"], rng.uniform(0.3, 1.0), signal.SIGINT) == 130
+    assert stop(finished, out, log, ["search:"], rng.uniform(0.3, 1.0), signal.SIGINT) == 130, said(log)
     assert said(log)[-1].startswith("sartor: stopped; what was computed is kept")
     assert not any("Traceback" in line for line in said(log))
     assert list(out.glob("search/*.checkpoint.safetensors"))

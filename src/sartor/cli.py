@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -93,12 +95,6 @@ def fit(
     if _first_process():
         result = load(path)
         emit(result.certificate, as_json, lambda: show.certificate(path, result.certificate, console))
-
-
-def _first_process() -> bool:
-    import os
-
-    return os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) == "0"
 
 
 @app.command()
@@ -257,19 +253,40 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a name that the terminal cannot show must not end a run
             stream.reconfigure(errors="backslashreplace")
+    parent = os.getppid()
     try:
         code = app(standalone_mode=False)  # typer turns Ctrl-C into the return value 130
         if code == _INTERRUPTED:
             raise KeyboardInterrupt
+    except BaseException as error:
+        if not _first_process() and _ended(parent):
+            sys.exit(1)  # the first process ended, and has said why
+        _explain(error)
+    else:
         sys.exit(code or 0)
-    except SartorError as error:
+
+
+def _explain(error: BaseException) -> None:
+    """One message and the exit code for what was to be expected; anything else is a bug of ours and is raised."""
+    if isinstance(error, SartorError):
         _fail(str(error), error.exit_code)
-    except (KeyboardInterrupt, typer.Abort):
+    if isinstance(error, (KeyboardInterrupt, typer.Abort)):
         _fail("stopped; what was computed is kept, and the same command goes on from there.", _INTERRUPTED)
-    except Exception as error:
-        if not hasattr(error, "format_message"):  # click's usage errors have it; anything else is a bug of ours
-            raise
+    if hasattr(error, "format_message"):  # click's usage errors
         _fail(error.format_message(), 2)
+    raise error
+
+
+def _first_process() -> bool:
+    return os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) == "0"
+
+
+def _ended(parent: int) -> bool:
+    """Whether the process that started this one ends, given a moment to do so."""
+    limit = time.monotonic() + 5
+    while os.getppid() == parent and time.monotonic() < limit:
+        time.sleep(0.1)
+    return os.getppid() != parent
 
 
 def _fail(message: str, code: int) -> None:
