@@ -20,14 +20,16 @@ from sartor.engine.evaluate import accuracy, correct, recalibrate
 from sartor.engine.fit import Training, fit
 from sartor.engine.network import calibration
 from sartor.engine.recipe import Recipe
-from sartor.errors import BadInput, RunError
+from sartor.errors import BadInput
+from sartor.methods._tally import PER_FORWARD, Tally
 from sartor.methods.base import Effort, Found, Job, Method, epochs_for
 from sartor.predictors.contributions import entries, estimate, forced
+from sartor.predictors.joint import estimate_jointly
+from sartor.predictors.shrinkage import shrunk
 from sartor.quadratic import Quadratic
 from sartor.ranking import quality
 
-_PER_FORWARD = 1152  # images in one evaluation pass; several entries share a pass on small data
-_SAVE_EVERY = 5.0  # seconds between saves of partial measurements
+_OUTCOMES_A_TERM = 8  # least outcomes for every coefficient of the joint estimate
 
 
 @final
@@ -50,7 +52,10 @@ class BINAS(Method):
     dropout: float = 0.0
     augment: Literal["none", "light", "standard", "strong"] = "strong"
     sort_share: float = 0.1  # share of the training images that decides the importance of channels
-    passes: int = 10  # validation epochs for every expectation
+    estimator: Literal["joint", "paper"] = "joint"
+    outcome: Literal["right", "chance"] = "chance"  # for joint: right or wrong, or the right class's probability
+    shrink: bool = True  # for joint: towards what contributions of like decisions have in common
+    passes: int = 200  # validation epochs: in all for joint, for every single expectation for paper (its own: 10)
     held_out: int = 500  # networks that check the ranking
 
     def __post_init__(self) -> None:
@@ -74,7 +79,7 @@ class BINAS(Method):
             "multipath_lr": 0.05,
             "batch": 64,
             "augment": "light" if quick else "standard",
-            "passes": 3 if quick else 6,
+            "passes": 40 if quick else 100,
             "held_out": 60 if quick else 200,
         }
 
@@ -99,8 +104,9 @@ class BINAS(Method):
         facts = {
             "history": history,
             "heaviest_accuracy": accuracy(teacher, job.feed, job.splits.val),
-            "expectations": 1 + len(entries(job.space.choices)),
-            "passes": self.passes,
+            "estimator": self.estimator,
+            "validation_epochs": self.passes
+            * (1 if self.estimator == "joint" else 1 + len(entries(job.space.choices))),
             "measuring_seconds": round(seconds, 3),
             "held_out": check["networks"],
         }
@@ -156,16 +162,43 @@ class BINAS(Method):
     # measuring -----------------------------------------------------------------------------------
 
     def _measure(self, job: Job, net: Any) -> Quadratic:
-        """Equation 3 by multi-path sampling: every validation image on a random path of its own, entry by entry."""
-        todo = entries(job.space.choices)
-        val = job.splits.val
+        """The contributions of equation 3, by the estimator asked for."""
+        space, last = job.space, (-1, -1, np.zeros((0, 0), np.int64))
+
+        def drawn(number: int, start: int, count: int) -> np.ndarray:
+            """Random paths, a function of the pass and the first image: asked for again, they are the same."""
+            nonlocal last
+            if last[:2] != (number, start):
+                last = (number, start, space.sample_picks(job.seeds.rng("paths", number, start), count))
+            return last[2]
+
+        if self.estimator == "joint":
+            tally = Tally(job, "joint", self._epochs(job))
+            tally.run(net, lambda row, _, start, count: drawn(row, start, count))
+            return self._jointly(job, tally, drawn)
+        todo = entries(space.choices)
         # E[Acc] on the very same paths: its luck is theirs, and cancels in every difference.
-        base = _Tally(job, "base", 1, self.passes)
-        base.run(lambda e, picks: picks, net)
-        counted = _Tally(job, "contributions", len(todo), self.passes)
-        counted.run(lambda e, picks: forced(picks, todo[e].condition), net)
-        assert base.right.shape[1] == len(val)
-        return estimate(job.space.choices, base.percent()[0], counted.percent())
+        base, counted = Tally(job, "base", 1, self.passes), Tally(job, "contributions", len(todo), self.passes)
+        base.run(net, lambda row, number, start, count: drawn(number, start, count))
+        counted.run(net, lambda row, number, start, count: forced(drawn(number, start, count), todo[row].condition))
+        share: Any = 100.0 / self.passes
+        return estimate(space.choices, share * base.right[0], share * counted.right)
+
+    def _epochs(self, job: Job) -> int:
+        """Validation epochs that measuring takes; on very few images more than asked, or nothing is determined."""
+        if self.estimator == "paper":
+            return self.passes * (1 + sum(job.space.sizes))
+        return max(self.passes, -(-_OUTCOMES_A_TERM * sum(job.space.sizes) // len(job.splits.val)))
+
+    def _jointly(self, job: Job, tally: Tally, drawn: Any) -> Quadratic:
+        """All decisions at once: every path speaks about all of them."""
+        count = tally.right.shape[1]
+        starts = range(0, count, PER_FORWARD)
+        paths = [drawn(row, s, min(PER_FORWARD, count - s)) for row in range(len(tally.right)) for s in starts]
+        outcomes = tally.right if self.outcome == "right" else tally.chance
+        ids = np.tile(np.arange(count), len(tally.right))
+        score = estimate_jointly(job.space.choices, np.concatenate(paths), ids, 100.0 * outcomes.reshape(-1))
+        return shrunk(score, job.space.choices) if self.shrink else score
 
     def _check(self, job: Job, net: Any, score: Quadratic) -> dict[str, Any]:
         """Predicted against measured accuracy of networks drawn uniformly, each evaluated on its own."""
@@ -175,7 +208,7 @@ class BINAS(Method):
         with job.run.reporter.bar("held-out networks", len(archs)) as bar:
             for n, arch in enumerate(archs):
                 if n % job.engine.world == job.engine.rank:
-                    right = correct(partial(net, who=arch), job.feed, job.splits.val, _PER_FORWARD)
+                    right = correct(partial(net, who=arch), job.feed, job.splits.val, PER_FORWARD)
                     measured[n] = 100.0 * right.mean()
                 bar.to(n + 1)
         measured = job.engine.sum(measured)
@@ -184,68 +217,6 @@ class BINAS(Method):
             "picks": [list(a.picks) for a in archs], "predicted": predicted.tolist(), "measured": measured.tolist(),
         }  # fmt: skip
         return {"networks": networks, "quality": quality(predicted, measured, job.seeds.rng("bootstrap"))}
-
-
-class _Tally:
-    """How often each validation image was right under each entry; saved as it grows, so it can resume.
-
-    The random paths are a function of the pass alone: all entries see the same ones, so their
-    contributions differ by the decision and not by luck.
-    """
-
-    def __init__(self, job: Job, name: str, count: int, passes: int) -> None:
-        self.job, self.name, self.passes, self.count = job, name, passes, count
-        self.file = job.run.path / "search" / f"{name}.tally.safetensors"
-        self.right = np.zeros((count, len(job.splits.val)), np.int64)
-        self.position = 0
-        if job.engine.agree(self.file.exists()):
-            saved = checkpoint.load(self.file)
-            right: Any = saved.get("right")
-            position = saved.get("position")
-            if getattr(right, "shape", None) != self.right.shape or not isinstance(position, int):
-                raise RunError(f"{self.file} is not of this search. Delete it to measure again.")
-            self.right, self.position = right.numpy(), position
-
-    def percent(self) -> np.ndarray:
-        """Accuracy of every entry on every image."""
-        return 100.0 * self.right / self.passes
-
-    def run(self, paths: Any, net: Any) -> None:
-        """Evaluate what is missing; chunks of entries are dealt out over the processes."""
-        engine = self.job.engine
-        together = max(1, _PER_FORWARD // self.right.shape[1])
-        chunks = [range(e, min(e + together, self.count)) for e in range(0, self.count, together)]
-        work = [(p, chunk) for p in range(self.passes) for chunk in chunks]
-        rounds = range(self.position, len(work), engine.world)
-        saved = time.monotonic()
-        with self.job.run.reporter.bar(self.name, len(work)) as bar:
-            for first in rounds:
-                found = np.zeros_like(self.right)
-                if first + engine.rank < len(work):
-                    self._evaluate(found, *work[first + engine.rank], paths, net)
-                self.right += engine.sum(found)
-                self.position = min(len(work), first + engine.world)
-                bar.to(self.position)
-                if time.monotonic() - saved > _SAVE_EVERY or self.position == len(work):
-                    saved = time.monotonic()
-                    self._save()
-
-    @torch.no_grad()
-    def _evaluate(self, found: np.ndarray, number: int, chunk: range, paths: Any, net: Any) -> None:
-        job, start = self.job, 0
-        for x, y in job.feed.plain(job.splits.val, _PER_FORWARD):
-            stop = start + len(y)
-            picks = job.space.sample_picks(job.seeds.rng("paths", number, start), len(y))
-            who = np.concatenate([paths(e, picks) for e in chunk])
-            many = x.repeat(len(chunk), 1, 1, 1).contiguous(memory_format=torch.channels_last)
-            with job.engine.autocast():
-                guess = net(many, who).argmax(1)
-            found[chunk.start : chunk.stop, start:stop] += (guess.view(len(chunk), -1) == y).cpu().numpy()
-            start = stop
-
-    def _save(self) -> None:
-        if self.job.run.writer:
-            checkpoint.save(self.file, {"right": torch.from_numpy(self.right), "position": self.position})
 
 
 PLUGIN = BINAS
