@@ -1,0 +1,1 @@
+"""Training-free proxies: a network and a batch in, a number out; larger should mean better."""
