@@ -78,12 +78,19 @@ def photos(folder, classes=2, count=4):
 # surface ----------------------------------------------------------------------------------------
 
 
+def commands(group, prefix=""):
+    for name, command in sorted(group.commands.items()):
+        if hasattr(command, "commands"):
+            yield from commands(command, f"{prefix}{name} ")
+        else:
+            yield f"{prefix}{name}", command
+
+
 def surface():
-    root = typer.main.get_command(app)
     return {
         name: {"arguments": [p.name for p in command.params if p.param_type_name == "argument"],
                "options": sorted(o for p in command.params if p.param_type_name == "option" for o in p.opts)}
-        for name, command in sorted(root.commands.items())
+        for name, command in commands(typer.main.get_command(app))
     }  # fmt: skip
 
 
@@ -266,6 +273,9 @@ def test_zoo_gives_the_published_counts(sartor, refused):
         refused("zoo", "HC-A", wrong)
     fewer = json.loads(sartor("zoo", "HC-A", "--json", "--classes=10", "--image=32", "--channels=1")[1])
     assert fewer["params"] < 5_260_232
+    cells = json.loads(sartor("zoo", "DARTS_V2", "--channels", "36", "--json")[1])
+    assert (cells["params"], cells["channels"], cells["image"]) == (3_349_342, 36, 32)
+    assert "Genotype(normal=" in sartor("zoo", "xnas")[1]
 
 
 def test_frontier_as_a_table_and_as_data(sartor, finished):

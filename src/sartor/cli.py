@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from sartor.cli_tables import app as tables
 from sartor.errors import BadInput, SartorError
 from sartor.version import __version__
 
@@ -26,6 +27,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 _INTERRUPTED = 130
+app.add_typer(tables)
 console = Console(soft_wrap=True, highlight=False)
 
 Latency = Annotated[str | None, typer.Option("--latency", help="Largest time for one image, e.g. 5ms.")]
@@ -164,7 +166,7 @@ def list_plugins(as_json: AsJson = False) -> None:
 
     registries = {"methods": METHODS, "spaces": SPACES, "costs": COSTS, "solvers": SOLVERS}
     data: dict[str, Any] = {k: {n: r.summary(n) for n in r.names()} for k, r in registries.items()}
-    data["zoo"] = list(zoo.names())
+    data["zoo"] = [*zoo.names(), *zoo.cells()]
 
     def show() -> None:
         table = Table("kind", "name", "what it is", box=None, pad_edge=False)
@@ -221,17 +223,21 @@ def measure(
 
 @app.command("zoo")
 def show_zoo(
-    name: Annotated[str, typer.Argument(help="A published network, e.g. HC-A; `sartor list` names them.")],
+    name: Annotated[str, typer.Argument(help="A published network, e.g. HC-A or XNAS; `sartor list` names them.")],
     classes: Annotated[int | None, typer.Option(help="Number of classes.", min=1)] = None,
     image: Annotated[int | None, typer.Option(help="Side of the images in pixels.", min=1)] = None,
-    channels: Annotated[int | None, typer.Option(help="Channels of the images (mobile networks).", min=1)] = None,
+    channels: Annotated[int | None, typer.Option(
+        help="Width of the first cells (cell networks), or channels of the images (mobile networks).", min=1)] = None,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """A published network: parameters, multiply-accumulates, architecture."""
     from sartor import zoo
     from sartor.task import Task
 
-    entry = zoo.entry(name, Task(classes or 1000, image or 224, channels or 3))
+    if name.upper() in zoo.cells():
+        entry = zoo.cell_entry(name, channels, classes, image or 32)
+    else:
+        entry = zoo.entry(name, Task(classes or 1000, image or 224, channels or 3))
 
     def show() -> None:
         for key, value in entry.items():

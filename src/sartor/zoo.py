@@ -1,6 +1,6 @@
-"""Published networks of the mobile space: HardCoRe-NAS (HC) and BINAS (BI), and the space's two extremes.
+"""Published networks: HardCoRe-NAS (HC) and BINAS (BI) of the mobile space and its two extremes, and published cells.
 
-A network is five stages; a block is its kernel, its expansion and ``s`` for squeeze-excitation, so
+A mobile network is five stages; a block is its kernel, its expansion and ``s`` for squeeze-excitation, so
 ``53s`` is a 5x5 depthwise convolution at expansion 3 with squeeze-excitation.
 """
 
@@ -11,6 +11,7 @@ from typing import Any
 
 from sartor.arch import Arch
 from sartor.errors import BadInput
+from sartor.genotype import PUBLISHED
 from sartor.spaces.mobile import CONFIGS, DEPTHS, Mobile
 from sartor.task import Task
 
@@ -45,8 +46,13 @@ _NETWORKS = {
 
 
 def names() -> tuple[str, ...]:
-    """Every network of the zoo."""
+    """Every mobile network of the zoo."""
     return tuple(_NETWORKS)
+
+
+def cells() -> tuple[str, ...]:
+    """Every pair of cells of the zoo: networks of any width."""
+    return tuple(PUBLISHED)
 
 
 def space() -> Mobile:
@@ -90,12 +96,45 @@ def entry(name: str, task: Task = IMAGENET) -> dict[str, Any]:
     }
 
 
+def cell_entry(name: str, width: int | None = None, classes: int | None = None, image: int = 32) -> dict[str, Any]:
+    """The network that stacks published cells, as its authors evaluate them, at any width.
+
+    Below 64 pixels that is CIFAR's: 20 cells. From there on ImageNet's: 14 cells behind a strided stem, with XNAS's
+    squeeze-excitation, which its paper does not mention and its parameters show. The auxiliary head is left out.
+    """
+    import torch
+
+    from sartor.costs.macs import Macs
+    from sartor.costs.params import Params
+    from sartor.spaces._darts_nets import CellNet, Frame
+
+    name = next((known for known in PUBLISHED if known.lower() == name.lower()), name)
+    if name not in PUBLISHED:
+        raise BadInput(f"there are no published cells named {name!r}; available: {', '.join(PUBLISHED)}.")
+    large = image >= 64
+    task = Task(classes or (1000 if large else 10), image)
+    own = large and name == "XNAS"
+    frame = Frame(
+        width or (46 if own else 48 if large else 36), 14 if large else 20, large, 56 if own else None, squeeze=own
+    )
+    if task.classes < 1 or task.image < 4 or frame.channels < 2:
+        raise BadInput(f"classes >= 1, image >= 4 and channels >= 2 must hold, but got {task} and {frame.channels}.")
+    shape, genotype = (task.channels, image, image), PUBLISHED[name]
+    with torch.device("meta"):
+        net = CellNet(genotype, frame, task)
+    return {
+        "name": name, "classes": task.classes, "image": image, "channels": frame.channels, "cells": frame.cells,
+        "params": int(Params().of(net, shape)), "macs": int(Macs().of(net, shape)),
+        "depth": genotype.normal.depth, "architecture": genotype.to_text(), "genotype": genotype.to_json(),
+    }  # fmt: skip
+
+
 def _published(name: str) -> tuple[str, Published]:
     """The table's own spelling of the name, and its row."""
     for known, row in _NETWORKS.items():
         if known.lower() == name.lower():
             return known, row
-    raise BadInput(f"there is no published network named {name!r}; available: {', '.join(_NETWORKS)}.")
+    raise BadInput(f"there is no published network named {name!r}; available: {', '.join((*names(), *cells()))}.")
 
 
 def _read(blocks: str) -> Arch:

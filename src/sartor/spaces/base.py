@@ -10,7 +10,7 @@ Who runs in a supernet is said in one of three ways:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -67,6 +67,9 @@ class Supernet(ABC):
     def inherit(self) -> None:  # noqa: B027 - optional by design
         """Start what the heaviest network never ran from what it learnt; optional."""
 
+    def wipe(self, gone: Iterable[tuple[int, int]]) -> None:  # noqa: B027 - optional by design
+        """Options ``(choice, option)`` that no mixture uses any more may leave the computation; optional."""
+
 
 class Space(ABC):
     """A frozen dataclass whose fields are its options."""
@@ -115,6 +118,14 @@ class Space(ABC):
     def sizes(self) -> tuple[int, ...]:
         """Number of options of every choice."""
         return tuple(len(c.options) for c in self.choices)
+
+    def forecasters(self, task: Task) -> dict[int, int]:
+        """The choices whose options compete in a mixture, and in how many places of the search network each does."""
+        return dict.fromkeys(range(len(self.choices)), 1)
+
+    def mixture(self, weights: Mapping[int, Tensor]) -> Gates:
+        """Gates with the given weights for every choice of `forecasters`, and what leaves them alone for the others."""
+        return Gates(tuple(weights[i] for i in range(len(self.choices))))
 
     def sample(self, rng: np.random.Generator) -> Arch:
         """A uniformly random option for every choice."""

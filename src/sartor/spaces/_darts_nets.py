@@ -1,0 +1,326 @@
+"""Networks of stacked cells: the stand-alone one, and the search network that mixes all operations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sartor.arch import Arch
+from sartor.genotype import INPUTS, OPERATIONS, Cell, Genotype
+from sartor.spaces._darts_ops import (
+    Auxiliary,
+    Classifier,
+    DropPath,
+    FactorizedReduce,
+    LargeStem,
+    ReluConvBn,
+    SmallStem,
+    SqueezeExcite,
+    operation,
+)  # fmt: skip
+from sartor.spaces.base import Gates, Picks, Supernet
+from sartor.task import Task
+
+if TYPE_CHECKING:
+    from sartor.spaces.darts import Darts
+
+_STEM_MULTIPLIER = 3  # width of the small stem, in widths of the first cells
+_LEAST_SIDE = 4  # a map smaller than this is not reduced any more
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One cell's place: the channels and sides of its two inputs, its width, and whether it reduces."""
+
+    reduces: bool
+    before: int
+    last: int
+    width: int
+    side_before: int
+    side: int
+
+    @property
+    def shrinks(self) -> bool:
+        """Whether the input from two cells before is twice as large as the last one."""
+        return self.side_before != self.side
+
+    @property
+    def out_side(self) -> int:
+        """The side of the cell's own nodes."""
+        return -(-self.side // 2) if self.reduces else self.side
+
+    def preprocess(self, number: int, affine: bool = True) -> nn.Module:
+        """What brings input 0 or 1 to the cell's width and side."""
+        if number == 0 and self.shrinks:
+            return FactorizedReduce(self.before, self.width, affine)
+        return ReluConvBn(self.last if number else self.before, self.width, affine)
+
+    def stride(self, source: int) -> int:
+        """A reduction cell halves the maps that come from outside."""
+        return 2 if self.reduces and source < INPUTS else 1
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What is not searched."""
+
+    channels: int
+    cells: int
+    large: bool = False  # the stem for large images, which leaves an eighth of the side
+    stem: int | None = None  # its width, where it differs from the first cells'
+    squeeze: bool = False  # squeeze-excitation on the outputs of the first two thirds of the cells
+    pool_norm: bool = False  # a batch-norm without parameters after every pooling
+    auxiliary: bool = False  # a second classifier after the last reduction, in training
+
+    def stem_width(self) -> int:
+        """Channels that the first cell sees."""
+        return self.stem or (self.channels if self.large else _STEM_MULTIPLIER * self.channels)
+
+    def slots(self, image: int, outputs: tuple[int, int] = (4, 4)) -> list[Slot]:
+        """Every cell's place; reductions at a third and two thirds, where there is a map left to reduce.
+
+        `outputs` is how many nodes a normal and a reduction cell concatenate.
+        """
+        before = last = self.stem_width()
+        side_before = side = image
+        if self.large:
+            side_before = -(-image // 4)
+            side = -(-side_before // 2)
+        width, made = self.channels, []
+        for k in range(self.cells):
+            reduces = k in (self.cells // 3, 2 * self.cells // 3) and side >= _LEAST_SIDE
+            width *= 2 if reduces else 1
+            slot = Slot(reduces, before, last, width, side_before, side)
+            made.append(slot)
+            before, last = last, width * outputs[reduces]
+            side_before, side = side, slot.out_side
+        return made
+
+
+class StackedCell(nn.Module):
+    """One cell of a stand-alone network."""
+
+    def __init__(self, cell: Cell, slot: Slot, pool_norm: bool) -> None:
+        super().__init__()
+        self.concat = cell.concat
+        self.preprocess: Any = nn.ModuleList(slot.preprocess(i) for i in (0, 1))
+        self.sources = [[source for _, source in reads] for reads in cell.nodes]
+        self.nodes: Any = nn.ModuleList(
+            nn.ModuleList(operation(op, slot.width, slot.stride(s), pool_norm=pool_norm) for op, s in reads)
+            for reads in cell.nodes
+        )
+        self.drop = DropPath()
+        self.empty = slot.width, slot.out_side
+
+    def forward(self, before: Tensor, last: Tensor) -> Tensor:
+        states = [self.preprocess[0](before), self.preprocess[1](last)]
+        for sources, operations in zip(self.sources, self.nodes, strict=True):
+            paths = [self._path(op, states[s]) for s, op in zip(sources, operations, strict=True)]
+            states.append(_sum(paths) if paths else last.new_zeros(len(last), self.empty[0], *(self.empty[1],) * 2))
+        return torch.cat([states[n] for n in self.concat], 1)
+
+    def _path(self, op: nn.Module, x: Tensor) -> Tensor:
+        out: Tensor = op(x)
+        return out if isinstance(op, nn.Identity) else self.drop(out)  # an identity is never dropped
+
+
+class CellNet(nn.Module):
+    """A network of stacked cells, ready to train, export and time; `auxiliary_logits` are left by a training pass."""
+
+    def __init__(self, genotype: Genotype, frame: Frame, task: Task) -> None:
+        super().__init__()
+        kinds = (genotype.normal, genotype.reduce)
+        slots = frame.slots(task.image, (len(kinds[0].concat), len(kinds[1].concat)))
+        stem: Any = LargeStem if frame.large else SmallStem
+        self.stem = stem(task.channels, frame.stem_width())
+        self.cells: Any = nn.ModuleList(StackedCell(kinds[s.reduces], s, frame.pool_norm) for s in slots)
+        widths = [s.width * len(kinds[s.reduces].concat) for s in slots]
+        self.squeeze: Any = nn.ModuleList()
+        if frame.squeeze:
+            for k, width in enumerate(widths):
+                if k <= 2 * frame.cells / 3:
+                    self.squeeze.append(SqueezeExcite(width, 4 if slots[k].width == frame.channels else 8))
+        self.classifier = Classifier(widths[-1], task.classes)
+        self.auxiliary_after = max((k for k, s in enumerate(slots) if s.reduces), default=len(slots) - 1)
+        self.auxiliary = None
+        if frame.auxiliary:
+            self.auxiliary = Auxiliary(widths[self.auxiliary_after], task.classes, 2 if frame.large else 3)
+        self.auxiliary_logits: Tensor | None = None
+
+    def trace(self, x: Tensor) -> tuple[list[Tensor], Tensor]:
+        """The features after the stem and after every cell, and the logits."""
+        stem = self.stem(x)
+        before, last = stem if isinstance(stem, tuple) else (stem, stem)
+        features = [last]
+        for k, cell in enumerate(self.cells):
+            out = cell(before, last)
+            if k < len(self.squeeze):
+                out = self.squeeze[k](out)
+            if self.auxiliary is not None and k == self.auxiliary_after:
+                self.auxiliary_logits = self.auxiliary(out) if self.training else None
+            before, last = last, out
+            features.append(last)
+        return features, self.classifier(last)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.trace(x)[1]
+
+
+class MixedCell(nn.Module):
+    """One cell of the search network: every edge holds every operation, with batch-norms without parameters.
+
+    Edges are numbered node by node, by source: node 2 reads 0 and 1, node 3 reads 0, 1 and 2, and so on.
+    """
+
+    def __init__(self, slot: Slot, edges: Sequence[tuple[int, int]]) -> None:
+        super().__init__()
+        self.slot, self.sources = slot, [source for _, source in edges]
+        self.into = [node for node, _ in edges]
+        self.preprocess: Any = nn.ModuleList(slot.preprocess(i, affine=False) for i in (0, 1))
+        self.edges: Any = nn.ModuleList(
+            nn.ModuleList(operation(op, slot.width, slot.stride(s), affine=False) for op in OPERATIONS)
+            for s in self.sources
+        )
+
+    def forward(self, before: Tensor, last: Tensor, run: Any) -> Tensor:
+        """`run(edge, operations, x)` is what an edge gives, or None where it gives nothing."""
+        states = [self.preprocess[0](before), self.preprocess[1](last)]
+        for node in range(INPUTS, max(self.into) + 1):
+            here = [e for e, n in enumerate(self.into) if n == node]
+            paths = [run(e, self.edges[e], states[self.sources[e]]) for e in here]
+            present = [p for p in paths if p is not None]
+            side = self.slot.out_side
+            states.append(_sum(present) if present else last.new_zeros(len(last), self.slot.width, side, side))
+        return torch.cat(states[INPUTS:], 1)
+
+    def free(self, edge: int, option: int) -> None:
+        """Give the memory of a wiped operation back; its tensors stay, empty, so that checkpoints keep their names."""
+        op = self.edges[edge][option]
+        for parameter in op.parameters():
+            parameter.requires_grad_(False)
+            parameter.grad = None
+            parameter.data = parameter.data.new_empty(0)
+        for module in op.modules():
+            for name, buffer in module.named_buffers(recurse=False):
+                if buffer.ndim:
+                    setattr(module, name, buffer.new_empty(0))
+
+
+class DartsSupernet(nn.Module, Supernet):
+    """All cells of the space in one set of weights; a cell type's decisions hold for all of its replicas."""
+
+    def __init__(self, space: Darts, frame: Frame, task: Task) -> None:
+        super().__init__()
+        self.space, self.frame, self.task = space, replace(frame, pool_norm=True), task
+        slots = frame.slots(task.image)
+        self.stem: Any = (LargeStem if frame.large else SmallStem)(task.channels, frame.stem_width())
+        self.cells: Any = nn.ModuleList(MixedCell(s, space.edges) for s in slots)
+        self.classifier = Classifier(4 * slots[-1].width, task.classes)
+        self.wiped: set[tuple[int, int]] = set()  # (choice, option)
+
+    def forward(self, x: Tensor, who: Arch | Picks | Gates) -> Tensor:
+        return self.trace(x, who)[1]
+
+    def trace(self, x: Tensor, who: Arch | Picks | Gates) -> tuple[list[Tensor], Tensor]:
+        """The features after the stem and after every cell, and the logits."""
+        runs = self._runs(who, x.device)
+        stem = self.stem(x)
+        before, last = stem if isinstance(stem, tuple) else (stem, stem)
+        features = [last]
+        for cell in self.cells:
+            before, last = last, cell(before, last, runs[cell.slot.reduces])
+            features.append(last)
+        return features, self.classifier(last)
+
+    def _runs(self, who: Arch | Picks | Gates, device: torch.device) -> list[Any]:
+        """How an edge of a normal cell and one of a reduction cell is run."""
+        if isinstance(who, Arch):
+            rows = np.asarray(who.picks)[None]
+            return [_OnePath(self.space.reads(rows, kind)[0]) for kind in (0, 1)]
+        if isinstance(who, np.ndarray):
+            return [_ManyPaths(self.space.reads(who, kind), device) for kind in (0, 1)]
+        return [_Mixture(self.space, kind, who, self.wiped) for kind in (0, 1)]
+
+    def extract(self, arch: Arch) -> CellNet:
+        """The stand-alone network with this one's weights and statistics; poolings keep their batch-norms."""
+        net = CellNet(self.space.genotype(arch), self.frame, self.task)
+        net.stem.load_state_dict(self.stem.state_dict())
+        net.classifier.load_state_dict(self.classifier.state_dict())
+        for mine, theirs in zip(self.cells, net.cells, strict=True):
+            reads = self.space.reads(np.asarray(arch.picks)[None], int(mine.slot.reduces))[0]
+            pairs: list[Any] = [*zip(mine.preprocess, theirs.preprocess, strict=True)]
+            present = [mine.edges[e][option] for e, option in enumerate(reads) if option >= 0]
+            pairs += zip(present, (op for node in theirs.nodes for op in node), strict=True)
+            for source, target in pairs:  # scales and shifts are not in the search network: they stay 1 and 0
+                target.load_state_dict({**target.state_dict(), **source.state_dict()})
+        weight = self.classifier.linear.weight
+        return net.to(weight.device, weight.dtype).train(self.training)
+
+    def wipe(self, gone: Iterable[tuple[int, int]]) -> None:
+        """Options ``(choice, option)`` that no mixture uses any more leave the computation; their weights are freed."""
+        for choice, option in set(gone) - self.wiped:
+            kind, edge = self.space.edge_of(choice)
+            for cell in self.cells:
+                if int(cell.slot.reduces) == kind:
+                    cell.free(edge, option)
+            self.wiped.add((choice, option))
+
+
+class _OnePath:
+    """The whole batch through one operation an edge; -1 is no operation."""
+
+    def __init__(self, reads: Picks) -> None:
+        self.reads = reads
+
+    def __call__(self, edge: int, operations: Any, x: Tensor) -> Tensor | None:
+        option = int(self.reads[edge])
+        return None if option < 0 else operations[option](x)
+
+
+class _ManyPaths:
+    """Every image through an operation of its own: images are gathered by operation."""
+
+    def __init__(self, reads: Picks, device: torch.device) -> None:
+        self.groups = [
+            [(o, torch.from_numpy(np.flatnonzero(column == o)).to(device)) for o in range(len(OPERATIONS))]
+            for column in reads.T
+        ]
+
+    def __call__(self, edge: int, operations: Any, x: Tensor) -> Tensor | None:
+        out = None
+        for option, images in self.groups[edge]:
+            if len(images):
+                some = operations[option](x.index_select(0, images))
+                if out is None:
+                    out = some.new_zeros(len(x), *some.shape[1:])
+                out = out.index_copy(0, images, some)
+        return out
+
+
+class _Mixture:
+    """Equation 1: ``p = sum_i u_i f_i``, times the weight that the node's gate gives this edge."""
+
+    def __init__(self, space: Darts, kind: int, gates: Gates, wiped: set[tuple[int, int]]) -> None:
+        self.choices = [space.choice_of(kind, e) for e in range(len(space.edges))]
+        self.open = [space.openness(kind, e, gates.weights) for e in range(len(space.edges))]
+        self.weights, self.wiped = gates.weights, wiped
+
+    def __call__(self, edge: int, operations: Any, x: Tensor) -> Tensor | None:
+        choice = self.choices[edge]
+        weight, share = self.weights[choice], self.open[edge]
+        if share is not None:
+            weight = weight * share
+        left = [o for o in range(len(OPERATIONS)) if (choice, o) not in self.wiped]
+        return _sum([weight[o] * operations[o](x) for o in left])
+
+
+def _sum(terms: Sequence[Tensor]) -> Tensor:
+    total = terms[0]
+    for term in terms[1:]:
+        total = total + term
+    return total
