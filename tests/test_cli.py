@@ -169,8 +169,8 @@ def test_data_that_cannot_be_used_are_refused(refused, tmp_path, make, message):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--method=magic"], "no method named 'magic'; available: binas"),
-        (["--space=outer"], "no space named 'outer'; available: mobile"),
+        (["--method=magic"], "no method named 'magic'; available: "),
+        (["--space=outer"], "no space named 'outer'; available: "),
         (["--effort=heroic"], "must be one of quick, standard, thorough"),
         (["--device=tpu"], "must be one of cpu, cuda"),
         (["--runtime=tflite"], "must be one of onnxruntime, torch"),

@@ -87,7 +87,7 @@ def _finish(cut: Cut) -> None:
 
 
 def report(path: Path, run: Run | None = None) -> Path | None:
-    """Write report.html, a pure function of the directory; None (and a word) where Plotly is missing."""
+    """Write report.html, a pure function of the directory; None (and a word) where Jinja is missing."""
     run = run or Run.open(path)
     start = time.monotonic()
     try:
