@@ -21,21 +21,21 @@ from sartor.progress import Reporter
 
 data, out, said = (Path(a) for a in sys.argv[2:])
 mine = {}
-search, finish, train = stages.search, stages.decide, stages.train_network
+search, solve, train = stages.search, stages.solve, stages.train_network
 
 
 def searched(context):
     found = context.method.search(context.job)
     mine["score"] = hashlib.sha256(json.dumps(found.score.to_json()).encode()).hexdigest()
     mine["accuracy"] = found.facts["heaviest_accuracy"]
+    mine["rank"], mine["world"] = context.engine.rank, context.engine.world
     return search(context)  # resumes from what was just measured
 
 
-def decided(cut):
-    files = finish(cut)
-    mine["rank"], mine["world"] = cut.context.engine.rank, cut.context.engine.world
-    mine["picks"] = list(stages.chosen(cut.run).picks) if not cut.run.writer else None
-    return files
+def solved(problem):
+    solution = solve(problem)
+    mine["solved"] = list(solution.arch.picks)  # by this rank, from the score and the tables that it holds
+    return solution
 
 
 def trained(net, *more):
@@ -46,7 +46,7 @@ def trained(net, *more):
     return history
 
 
-stages.search, stages.decide, stages.train_network = searched, decided, trained
+stages.search, stages.solve, stages.train_network = searched, solved, trained
 chosen = tiny.given(data, {"params": "150K"}, devices=2)
 path = pipeline.fit(chosen, out, Reporter())
 mine["picks"] = list(stages.chosen(pipeline.Run(path)).picks)

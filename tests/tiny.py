@@ -1,6 +1,7 @@
 """A job small enough to run whole in seconds: 60 grey images of 8 x 8 pixels in three classes that can be learnt."""
 
 import fcntl
+import math
 import shutil
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -88,6 +89,7 @@ def coarse():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(options, "costs", costs)
+        patch.setattr(stages, "_BUSY", math.inf)  # tests run beside each other: there is no calm moment to wait for
         yield
 
 
@@ -126,4 +128,7 @@ def prepare(source: Finished, chosen: options.Options, out: Path) -> None:
         record(context)
         context.run.stage("data", lambda: stages.data(context), "data")
         shutil.copytree(source.run / "costs", out / "costs")
+        table = context.run.read("costs/latency.json")
+        table["calibration"]["reference_ms"] = None  # without it nobody waits until the machine is as fast as then
+        context.run.write("costs/latency.json", table)
         context.run.finish("costs", [f"costs/{p.name}" for p in sorted((out / "costs").iterdir())], 0.0)
