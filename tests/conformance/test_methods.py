@@ -25,7 +25,8 @@ EFFORTS = ("quick", "standard", "thorough")
 def make(name):
     """The method at its shortest: options of the tiny job that it has."""
     fields = {f.name for f in dataclasses.fields(METHODS[name])}
-    return build(METHODS[name], {k: v for k, v in tiny.QUICK["method"].items() if k in fields}, "method")
+    short = {**tiny.QUICK["method"], "steps": 2, "nu_networks": 2}
+    return build(METHODS[name], {k: v for k, v in short.items() if k in fields}, "method")
 
 
 _SEARCH = """

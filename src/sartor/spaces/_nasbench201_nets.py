@@ -144,11 +144,16 @@ class MixedCell(nn.Module):
         """Every edge the sum of its operations' outputs, each times its weight."""
 
         def edge(e: int, source: Tensor) -> Tensor:
-            gate = dict(zip(order, weights[e].unbind(), strict=True))
-            total = source * gate["skip_connect"]
-            for name, op in self.edges[e].items():
-                total = total + gate[name] * op(source)
-            return total
+            gate, ops = dict(zip(order, weights[e].unbind(), strict=True)), self.edges[e]
+            total = source * gate["skip_connect"] + gate["avg_pool_3x3"] * ops["avg_pool_3x3"](source)
+            small, large = ops["nor_conv_1x1"], ops["nor_conv_3x3"]
+            if isinstance(small[2], nn.Identity) and isinstance(large[2], nn.Identity):
+                # Without batch-norm a sum of convolutions is one convolution: a third less to compute and to keep.
+                kernel = gate["nor_conv_3x3"] * large[1].weight + F.pad(
+                    gate["nor_conv_1x1"] * small[1].weight, (1,) * 4
+                )
+                return total + F.conv2d(F.relu(source), kernel, padding=1)
+            return total + gate["nor_conv_1x1"] * small(source) + gate["nor_conv_3x3"] * large(source)
 
         return _cell(x, edge)
 

@@ -1,0 +1,228 @@
+"""NASI: search at initialisation, with no training and, if wanted, no labels and no data (arXiv:2109.00817).
+
+Algorithm 1: at logits alpha = 0 an architecture is drawn by straight-through Gumbel gates (equation 42); its reward is
+the approximated trace norm of the neural tangent kernel (12), penalised where it exceeds nu (13); the gradient of the
+reward with respect to the logits goes through the squared gradient norm, a double backward pass; the normalised mean
+of these gradients (18) is the score of every option. Its largest entries are the paper's selection; under a budget the
+solver takes the best network that fits, which is our extension.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sartor.arch import Arch
+from sartor.engine.curvature import LOSSES, Init, Loss, Norm, prepare, squared_norm, weights
+from sartor.errors import BadInput
+from sartor.methods.base import Effort, Found, Job, Method
+from sartor.quadratic import Quadratic
+from sartor.seeds import Seeds
+from sartor.spaces.base import Gates, Space
+from sartor.task import Task
+
+Batch = tuple[Tensor, Tensor]
+Source = Callable[[int], Batch]  # the batch of a step; equation 40's networks come at steps -1, -2, ...
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class NASI(Method):
+    """The gradient of the neural tangent kernel's trace at initialisation: no training, labels or data (NASI)."""
+
+    steps: int = 60  # T of Algorithm 1
+    batch: int = 64
+    mu: float = 2.0  # 0: no penalty; 1: nothing gained above nu; 2: lost again what exceeds it
+    nu: Literal["fixed", "adaptive"] = "fixed"  # equation 40 or 41
+    nu_networks: int = 50  # N of equation 40
+    nu_scale: float = 1.0  # a larger nu lets larger networks win
+    temperature: float = 1.0  # tau of equation 42
+    loss: Literal["cross_entropy", "mse", "logits"] = "cross_entropy"
+    labels: Literal["true", "random"] = "true"
+    images: Literal["true", "gaussian"] = "true"  # gaussian needs no data set; its labels are random
+    init: Init = "kaiming"
+    gain: float = 1.0  # factor on the drawn weights
+    norm: Norm = "off"
+    without: tuple[str, ...] = ("none",)  # options that are not drawn and rank last: the zero operation (B.2)
+    sketch: bool = True  # search in the space's small network where it has one
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch", "nu_networks"):
+            if getattr(self, name) < 1:
+                raise BadInput(f"method.{name} must be at least 1, but got {getattr(self, name)}.")
+        if self.mu < 0 or self.nu_scale <= 0 or self.temperature <= 0 or self.gain <= 0:
+            raise BadInput(
+                "method.mu >= 0 and method.nu_scale, method.temperature, method.gain > 0 must hold, but got "
+                f"{self.mu:g}, {self.nu_scale:g}, {self.temperature:g} and {self.gain:g}."
+            )
+
+    @classmethod
+    def preset(cls, effort: Effort, images: int) -> dict[str, Any]:
+        """The defaults are what the study found; a thorough search takes four times the steps, as the paper's 4T."""
+        return {"steps": 4 * cls.steps} if effort == "thorough" else {}
+
+    def search(self, job: Job) -> Found:
+        """Algorithm 1 on the job's training images, or on none. It takes seconds, so a killed one starts again."""
+        with job.run.reporter.bar("search at initialisation", self.steps) as bar:
+            score, facts = self.at_initialisation(
+                job.space, job.task, job.seeds, self._source(job), job.engine.device, bar.to
+            )
+        return Found(score, "share of the largest reward gradient", None, facts)
+
+    def at_initialisation(
+        self,
+        space: Space,
+        task: Task,
+        seeds: Seeds,
+        source: Source | None = None,
+        device: str | torch.device = "cpu",
+        tick: Callable[[int], None] = lambda done: None,
+    ) -> tuple[Quadratic, dict[str, Any]]:
+        """The score and what was seen on the way; without a `source`, images are Gaussian and labels random."""
+        start = time.monotonic()
+        reward = Reward(self, space, task, seeds, source or _noise(task, self.batch, seeds, device), device)
+        nu, seen = self._nu(reward), []
+        for step in range(self.steps):
+            seen.append(reward(step))
+            tick(step + 1)
+        delta, above = self.delta(seen, nu)
+        facts = {
+            "steps": self.steps, "nu": nu, "above_nu": above, "x": _statistics([x for x, _ in seen]),
+            "seconds": round(time.monotonic() - start, 3),
+        }  # fmt: skip
+        return reward.quadratic(delta), facts
+
+    def delta(self, seen: Sequence[tuple[float, Tensor]], nu: float) -> tuple[Tensor, float]:
+        """Delta* from x and ``dx / d alpha`` of every step, and the share of steps above nu."""
+        largest, before, above = 0.0, nu, 0
+        total = torch.zeros_like(seen[0][1])
+        for step, (x, slope) in enumerate(seen):
+            limit = nu if self.nu == "fixed" else before / (step + 1)  # (40) or (41)
+            gradient = slope * (1.0 - self.mu if x > limit else 1.0)  # of R = x - mu max(0, x - nu), equation 13
+            largest = max(largest, float(gradient.norm()))
+            total += gradient / largest if largest > 0 else 0.0  # (18), with xi = 1
+            before += x
+            above += x > limit
+        return total / len(seen), above / len(seen)
+
+    def _nu(self, reward: Reward) -> float:
+        """Equation 40: the mean of x over random networks, times the scale."""
+        return self.nu_scale * float(np.mean([reward.size(-1 - n) for n in range(self.nu_networks)]))
+
+    def _source(self, job: Job) -> Source | None:
+        """Training images as they are, drawn anew for every step, the same in every process."""
+        if self.images == "gaussian":
+            return None
+        count = min(self.batch, len(job.splits.train))
+
+        def draw(step: int) -> Batch:
+            rng = job.seeds.rng("nasi images", *_moment(step))
+            x, y = next(iter(job.feed.plain(rng.choice(job.splits.train, count, replace=False), count)))
+            return x, y if self.labels == "true" else _random_labels(job.task, count, job.seeds, step, x.device)
+
+        return draw
+
+
+class Reward:
+    """x of equation 12 for the architecture drawn at a step, and its gradient with respect to all logits."""
+
+    def __init__(
+        self, options: NASI, space: Space, task: Task, seeds: Seeds, source: Source, device: str | torch.device
+    ) -> None:
+        self.options, self.space, self.seeds, self.source, self.device = options, space, seeds, source, device
+        # Built from numbers of its own: torch's random state is the caller's.
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seeds.number("nasi supernet"))
+            self.net: Any = (space.sketch() if options.sketch else space).supernet(task)
+        prepare(self.net, options.init, options.norm, options.gain, seeds.number("nasi weights") % 2**31)
+        self.net.to(device)
+        self.theta = weights(self.net)
+        self.loss: Loss = LOSSES[options.loss]
+        self.allowed = [_allowed(c.options, options.without) for c in space.choices]
+
+    def logits(self) -> list[Tensor]:
+        """alpha_0 = 0, a leaf a choice."""
+        return [torch.zeros(n, device=self.device, requires_grad=True) for n in self.space.sizes]
+
+    def __call__(self, step: int) -> tuple[float, Tensor]:
+        """The value x and ``dx / d alpha`` (all choices concatenated, on the CPU) at a step."""
+        logits = self.logits()
+        x = self.value(step, self.gates(step, logits), graph=True)
+        slopes = torch.autograd.grad(x, logits, allow_unused=True)
+        parts = [torch.zeros_like(a) if s is None else s for a, s in zip(logits, slopes, strict=True)]
+        return float(x.detach()), torch.cat(parts).double().cpu()
+
+    def size(self, step: int) -> float:
+        """The value x of a random network alone, for equation 40, which needs none of the other options' outputs."""
+        picks = tuple(int(g.argmax()) for g in self.gates(step, self.logits()).weights)
+        return float(self.value(step, Arch(picks), graph=False).detach())
+
+    def gates(self, step: int, logits: Sequence[Tensor]) -> Gates:
+        """Equation 42, straight through: one-hot forwards, softmax((alpha + g) / tau) backwards."""
+        generator = self.seeds.torch("nasi gumbel", *_moment(step))
+        out = []
+        for alpha, allowed in zip(logits, self.allowed, strict=True):
+            uniform = torch.rand(len(alpha), generator=generator).clamp_(1e-9, 1 - 1e-7)
+            noise = (-torch.log(-torch.log(uniform))).to(alpha.device)
+            scores = ((alpha + noise) / self.options.temperature).masked_fill(~allowed.to(alpha.device), -torch.inf)
+            soft = torch.softmax(scores, 0)
+            hard = torch.zeros_like(soft)
+            hard[int(soft.argmax())] = 1.0
+            out.append(hard + soft - soft.detach())
+        return Gates(tuple(out))
+
+    def value(self, step: int, who: Arch | Gates, graph: bool) -> Tensor:
+        """Equation 12: the squared norm of the mini-batch's mean-loss gradient."""
+        images, labels = self.source(step)
+        loss = self.loss(self.net(images, who), labels)
+        return squared_norm(torch.autograd.grad(loss, self.theta, create_graph=graph, allow_unused=True))
+
+    def quadratic(self, delta: Tensor) -> Quadratic:
+        """Delta* as the score; what was left out comes last in its choice, for budgets that only it can meet."""
+        linear = {}
+        for i, (part, allowed) in enumerate(zip(delta.split(list(self.space.sizes)), self.allowed, strict=True)):
+            values, keep = part.numpy().copy(), allowed.numpy()
+            values[~keep] = values[keep].min() - 1.0  # entries of Delta* lie within -1 and 1
+            linear[i] = values
+        return Quadratic(self.space.sizes, 0.0, linear)
+
+
+def _allowed(options: Sequence[str], without: Sequence[str]) -> Tensor:
+    """Which options are drawn: all but those left out, unless nothing would remain."""
+    keep = torch.tensor([name not in without for name in options])
+    return keep if bool(keep.any()) else torch.ones_like(keep)
+
+
+def _noise(task: Task, batch: int, seeds: Seeds, device: str | torch.device) -> Source:
+    """Data-free: standard normal images with random labels."""
+
+    def draw(step: int) -> Batch:
+        generator = seeds.torch("nasi noise", *_moment(step))
+        x = torch.randn(batch, task.channels, task.image, task.image, generator=generator).to(device)
+        return x, _random_labels(task, batch, seeds, step, x.device)
+
+    return draw
+
+
+def _random_labels(task: Task, count: int, seeds: Seeds, step: int, device: torch.device) -> Tensor:
+    labels = seeds.rng("nasi labels", *_moment(step)).integers(task.classes, size=count)
+    return torch.from_numpy(labels).to(device)
+
+
+def _moment(step: int) -> tuple[int, int]:
+    """Steps may be negative (equation 40's networks); moments of a stream may not."""
+    return (int(step < 0), abs(step))
+
+
+def _statistics(values: Sequence[float]) -> dict[str, float]:
+    v = np.asarray(values)
+    return {"mean": float(v.mean()), "median": float(np.median(v)), "least": float(v.min()), "most": float(v.max())}
+
+
+PLUGIN = NASI

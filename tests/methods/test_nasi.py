@@ -1,0 +1,133 @@
+"""NASI against its equations: gradients by finite differences, the accumulated step by hand."""
+
+import numpy as np
+import pytest
+import tiny
+import torch
+
+from sartor.config import build
+from sartor.engine.curvature import batch_trace
+from sartor.errors import BadInput
+from sartor.methods.nasi import NASI, Reward, _noise
+from sartor.seeds import Seeds
+from sartor.spaces.base import Gates
+from sartor.spaces.nasbench201 import OPERATIONS, NasBench201
+from sartor.task import Task
+
+TASK = Task(3, 8, 1)
+SPACE = NasBench201(sketch_cells=1, sketch_channels=16)
+
+
+def reward(**options):
+    method = NASI(**{"batch": 4, "nu_networks": 3, "steps": 4, **options})
+    seeds = Seeds(5)
+    made = Reward(method, SPACE, TASK, seeds, _noise(TASK, method.batch, seeds, "cpu"), "cpu")
+    return method, made
+
+
+@pytest.mark.parametrize(("loss", "norm"), [("cross_entropy", "off"), ("mse", "batch"), ("logits", "off")])
+def test_the_logits_gradient_equals_finite_differences_of_the_reward(loss, norm):
+    """Through the relaxed gates that the straight-through estimator stands for, in double precision."""
+    _, made = reward(loss=loss, norm=norm)
+    made.net.double()
+    images, labels = made.source(0)
+    made.source = lambda step: (images.double(), labels)
+    _, slope = made(0)
+    hard = made.gates(0, made.logits()).weights
+    weights = [torch.tensor(g.detach().round().double().numpy(), requires_grad=True) for g in hard]
+
+    def x(gates):
+        return float(made.value(0, Gates(tuple(gates)), graph=True).detach())
+
+    step, by_gate = 1e-8, []  # small: x jumps where a ReLU changes its state
+    for i, gate in enumerate(weights):
+        for k in range(len(gate)):
+            ends = []
+            for sign in (1, -1):
+                moved = [g.detach().clone() for g in weights]
+                moved[i][k] += sign * step
+                ends.append(x(moved))
+            by_gate.append((ends[0] - ends[1]) / (2 * step))
+    expected = []  # dx/dalpha = sum over gates of dx/dgate dsoftmax/dalpha
+    for i, (alpha, slope_i) in enumerate(zip(made.logits(), torch.tensor(by_gate).split(5), strict=True)):
+        soft = made.gates(0, [*made.logits()[:i], alpha, *made.logits()[i + 1 :]]).weights[i]
+        expected.append(torch.autograd.grad((soft.double() * slope_i).sum(), alpha)[0])
+    torch.testing.assert_close(slope, torch.cat(expected).double(), rtol=2e-4, atol=2e-4 * float(slope.abs().max()))
+
+
+def test_x_is_the_squared_gradient_norm_of_the_drawn_network_alone():
+    _, made = reward(norm="batch")
+    for step in (0, -1):
+        picks = tuple(int(g.argmax()) for g in made.gates(step, made.logits()).weights)
+        child = made.net.extract(type(SPACE.heaviest)(picks)).train()
+        assert made.size(step) == pytest.approx(batch_trace(child, *made.source(step)), rel=1e-4)
+        assert made(step)[0] == pytest.approx(made.size(step), rel=1e-4)
+
+
+def test_gates_are_one_hot_forwards_uniform_and_never_what_is_left_out():
+    _, made = reward()
+    counts = np.zeros((6, 5))
+    for step in range(400):
+        for i, gate in enumerate(made.gates(step, made.logits()).weights):
+            assert sorted(gate.round(decimals=5).tolist()) == [0, 0, 0, 0, 1]
+            counts[i, int(gate.argmax())] += 1
+    assert not counts[:, OPERATIONS.index("none")].any()
+    assert np.abs(counts[:, 1:] / 400 - 0.25).max() < 0.1
+
+
+def delta_by_hand(xs, slopes, mu, limits):
+    gradients = [s * (1 - mu * (x > limit)) for x, s, limit in zip(xs, slopes, limits, strict=True)]
+    norms = [np.linalg.norm(g) for g in gradients]
+    return np.mean([g / max(norms[: t + 1]) for t, g in enumerate(gradients)], 0)
+
+
+def test_the_accumulated_step_with_fixed_and_adaptive_nu():
+    rng = np.random.default_rng(0)
+    xs, slopes, nu = [3.0, 9.0, 1.0, 6.0], rng.normal(size=(4, 7)), 5.0
+    seen = [(x, torch.tensor(s)) for x, s in zip(xs, slopes, strict=True)]
+    found, above = NASI(mu=2.0).delta(seen, nu)
+    np.testing.assert_allclose(found, delta_by_hand(xs, slopes, 2.0, [5.0] * 4))
+    assert above == 0.5
+    found, _ = NASI(mu=1.5, nu="adaptive").delta(seen, nu)
+    np.testing.assert_allclose(found, delta_by_hand(xs, slopes, 1.5, [5.0, 8 / 2, 17 / 3, 18 / 4]))
+    none, _ = NASI(mu=1.0).delta([(9.0, torch.ones(2))], nu)
+    assert not none.any()
+
+
+def test_a_search_needs_no_data_and_repeats_itself():
+    method = NASI(batch=4, steps=3, nu_networks=2)
+    first, facts = method.at_initialisation(SPACE, TASK, Seeds(0))
+    state = torch.get_rng_state()
+    again, _ = method.at_initialisation(SPACE, TASK, Seeds(0))
+    assert first.to_json() == again.to_json()
+    assert torch.equal(torch.get_rng_state(), state)
+    assert set(facts) == {"steps", "nu", "above_nu", "x", "seconds"}
+    assert facts["x"]["least"] <= facts["x"]["median"] <= facts["x"]["most"]
+    for i in range(6):
+        assert np.argmin(first.linear[i]) == OPERATIONS.index("none")
+    other, _ = method.at_initialisation(SPACE, TASK, Seeds(1))
+    assert other.to_json() != first.to_json()
+
+
+def test_labels_and_images_are_those_asked_for(tmp_path):
+    job = tiny.job(tmp_path, space="nasbench201")
+    true = NASI(batch=8)._source(job)
+    random = NASI(batch=8, labels="random")._source(job)
+    assert torch.equal(true(3)[0], random(3)[0])
+    assert not torch.equal(true(3)[1], random(3)[1])
+    assert not torch.equal(true(3)[0], true(4)[0])
+    assert not torch.equal(true(3)[0], true(-3)[0])
+    assert NASI(images="gaussian")._source(job) is None
+    small = NASI(batch=10_000)._source(job)
+    assert len(small(0)[1]) == len(job.splits.train)
+
+
+def test_nothing_is_left_out_where_nothing_would_remain():
+    _, made = reward(without=OPERATIONS)
+    assert all(bool(a.all()) for a in made.allowed)
+
+
+@pytest.mark.parametrize("wrong", [{"steps": 0}, {"batch": 0}, {"mu": -1.0}, {"temperature": 0.0}, {"gain": -1.0}])
+def test_bad_options_are_refused(wrong):
+    with pytest.raises(BadInput, match="must"):
+        build(NASI, wrong, "method")
