@@ -25,7 +25,7 @@ EFFORTS = ("quick", "standard", "thorough")
 def make(name):
     """The method at its shortest: options of the tiny job that it has."""
     fields = {f.name for f in dataclasses.fields(METHODS[name])}
-    short = {**tiny.QUICK["method"], "steps": 2, "nu_networks": 2}
+    short = {**tiny.QUICK["method"], "steps": 2, "nu_networks": 2, "epochs": 1, "networks": 40}
     return build(METHODS[name], {k: v for k, v in short.items() if k in fields}, "method")
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +31,18 @@ from sartor.run import Run
 # (images, labels, random stream of this step) -> named losses, of which "loss" is minimised
 Loss = Callable[[Tensor, Tensor, np.random.Generator], dict[str, Tensor]]
 History = list[dict[str, float]]
+# (the training with its batch size, the optimiser, epoch, step, steps): what else follows a step of the optimiser
+After = Callable[["Training", torch.optim.SGD, int, int, int], None]
 _CHECK_EVERY = 200  # steps between looks at the loss: each look waits for the device
 
 
 @dataclass(frozen=True, eq=False)
 class Training:
-    """One phase of training: a network, its recipe and where its data comes from."""
+    """One phase of training: a network, its recipe and where its data comes from.
+
+    `extra` is further state (with `state_dict` and `load_state_dict`) that belongs into the checkpoint; it is loaded
+    before the network, which it may shape.
+    """
 
     name: str
     net: nn.Module
@@ -45,6 +51,8 @@ class Training:
     feed: Feed
     index: Index
     run: Run
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    after: After | None = None
 
     @property
     def engine(self) -> Engine:
@@ -64,7 +72,7 @@ def fit(training: Training) -> History:
     for module in t.net.modules():
         if isinstance(module, nn.Dropout):
             module.p = t.recipe.dropout
-    state = {"net": t.net, "optimiser": optimiser, "average": average}
+    state = {**t.extra, "net": t.net, "optimiser": optimiser, "average": average}
     epoch, batch, history = _resume(t, state)
     with t.run.reporter.bar(t.name, t.recipe.epochs) as bar:
         while epoch < t.recipe.epochs:
@@ -109,6 +117,8 @@ def _epoch(t: Training, optimiser: torch.optim.SGD, average: MovingAverage, epoc
             nn.utils.clip_grad_norm_(parameters, t.recipe.clip, foreach=True)
         optimiser.step()
         average.update()
+        if t.after is not None:
+            t.after(t, optimiser, epoch, k, steps)
         images += len(y) * t.engine.world
         for name, value in losses.items():
             sums[name] = sums.get(name, 0.0) + value.detach()

@@ -58,6 +58,7 @@ class MovingAverage:
     """Exponential moving average of a network's parameters and statistics.
 
     Early on the decay is smaller, ``(1 + t) / (10 + t)``, so that short runs are not averaged with their start.
+    A decay of 0 keeps no average: the network itself is the answer.
     """
 
     def __init__(self, net: nn.Module, decay: float) -> None:
@@ -66,6 +67,8 @@ class MovingAverage:
         self.shadow = [t.detach().clone() for t in self._live()]
 
     def _live(self) -> list[Tensor]:
+        if self.decay == 0:
+            return []
         return [t for t in self.net.state_dict().values() if t.is_floating_point()]
 
     @torch.no_grad()
@@ -73,7 +76,8 @@ class MovingAverage:
         """Move the average towards the network."""
         self.steps += 1
         decay = min(self.decay, (1 + self.steps) / (10 + self.steps))
-        torch._foreach_lerp_(self.shadow, self._live(), 1 - decay)
+        if self.shadow:
+            torch._foreach_lerp_(self.shadow, self._live(), 1 - decay)
 
     @torch.no_grad()
     def put(self) -> None:

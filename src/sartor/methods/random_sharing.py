@@ -1,0 +1,93 @@
+"""Random search with weight sharing (arXiv:1902.07638): the baseline that a search in a supernet must beat."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, final
+
+import numpy as np
+import torch
+
+from sartor.engine.distill import label_loss
+from sartor.engine.evaluate import correct, recalibrate
+from sartor.engine.fit import Training, fit
+from sartor.engine.network import calibration
+from sartor.errors import BadInput
+from sartor.methods._mixture import recipe_of
+from sartor.methods.base import Effort, Found, Job, Method, epochs_for
+from sartor.predictors.least_squares import LeastSquares
+from sartor.ranking import quality
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class RandomSharing(Method):
+    """A random network a step trains shared weights; random networks are then measured with them.
+
+    The authors take the best of the measured networks. So that a budget can be kept exactly, the score here is
+    what those measurements say of every option (least squares), and held-out networks check it.
+    """
+
+    epochs: int = 50
+    batch: int = 64
+    lr: float = 0.025
+    momentum: float = 0.9
+    weight_decay: float = 3e-4
+    clip: float = 5.0
+    augment: Literal["none", "light", "standard", "strong"] = "standard"
+    networks: int = 1000
+    held_out: int = 100
+
+    def __post_init__(self) -> None:
+        if self.networks < 3 or self.held_out < 3:
+            raise BadInput(
+                f"method.networks >= 3 and method.held_out >= 3 must hold, but got {self.networks} and {self.held_out}."
+            )
+        recipe_of(self)
+
+    @classmethod
+    def preset(cls, effort: Effort, images: int) -> dict[str, Any]:
+        """The paper's numbers for ``thorough``; shorter below that."""
+        if effort == "thorough":
+            return {}
+        quick = effort == "quick"
+        epochs = epochs_for(images, 30_000 if quick else 200_000, 4, 25 if quick else 100)
+        return {
+            "epochs": epochs,
+            "lr": 0.05,
+            "augment": "light" if quick else "standard",
+            "networks": 120 if quick else 500,
+            "held_out": 30 if quick else 100,
+        }
+
+    def search(self, job: Job) -> Found:
+        """Train on random paths, measure random networks on the validation split, fit the options' worth."""
+        torch.manual_seed(job.seeds.number("supernet"))
+        net: Any = job.engine.place(job.space.supernet(job.task))
+
+        def loss(x: torch.Tensor, y: torch.Tensor, rng: np.random.Generator) -> dict[str, torch.Tensor]:
+            return {"loss": label_loss(net(x, job.space.sample(rng)), y, 0.0)}
+
+        history = fit(Training("sharing", net, loss, recipe_of(self), job.feed, job.splits.train, job.run))
+        paths = lambda x, k: job.space.sample_picks(job.seeds.rng("calibrate", k), len(x))  # noqa: E731
+        recalibrate(net, calibration(job.feed, job.splits), job.engine.cast(lambda x, k: net(x, paths(x, k))))
+        net.eval()
+        rng = job.seeds.rng("measured networks")
+        archs = [job.space.sample(rng) for _ in range(self.networks + self.held_out)]
+        measured = np.zeros(len(archs))
+        with job.run.reporter.bar("networks", len(archs)) as bar:
+            for n, arch in enumerate(archs):
+                if n % job.engine.world == job.engine.rank:
+                    measured[n] = 100.0 * correct(partial(net, who=arch), job.feed, job.splits.val).mean()
+                bar.to(n + 1)
+        measured = job.engine.sum(measured)
+        picks = np.array([a.picks for a in archs])
+        n = self.networks
+        score = LeastSquares().fit(picks[:n], measured[:n], job.space.choices, job.seeds.rng("fit"))
+        check = quality(score.batch(picks[n:]), measured[n:], job.seeds.rng("bootstrap"))
+        facts = {"history": {"sharing": history}, "best_measured": float(measured.max())}
+        return Found(score, "% accuracy", check, facts)
+
+
+PLUGIN = RandomSharing
