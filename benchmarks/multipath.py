@@ -23,8 +23,8 @@ from sartor.spaces.mobile import Mobile
 from sartor.task import Task
 
 CASES = {
-    "cpu": [(Task(10, 32), 60, 8), (Task(20, 64), 36, 8), (Task(10, 8, 1), 60, 20)],
-    "cuda": [(Task(20, 64), 384, 15), (Task(10, 32), 384, 15), (Task(1000, 224), 96, 10)],
+    "cpu": [(Task(10, 32), 72, 8), (Task(20, 64), 36, 8), (Task(10, 8, 1), 72, 20)],
+    "cuda": [(Task(20, 64), 360, 15), (Task(10, 32), 360, 15), (Task(20, 64), 720, 15), (Task(1000, 224), 108, 10)],
 }
 
 

@@ -38,7 +38,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--latency", default="1.5ms")
     parser.add_argument("--epochs", type=int, nargs=3, default=(36, 60, 24), help="heaviest, multi-path, final")
-    parser.add_argument("--batch", type=int, default=384)
+    parser.add_argument("--batch", type=int, default=360)
     parser.add_argument("--passes", type=int, default=100)
     parser.add_argument("--held-out", type=int, default=150)
     args = parser.parse_args()

@@ -9,6 +9,7 @@ from sartor.arch import Arch
 from sartor.errors import BadInput
 from sartor.spaces._elastic import CONFIGS
 from sartor.spaces._grouped_norm import GroupedNorm
+from sartor.spaces._multipath import plan_stages
 from sartor.spaces.mobile import FRAMES, Mobile
 from sartor.task import Task
 
@@ -295,3 +296,39 @@ def test_extract_leaves_the_supernet_alone():
         for p in child.parameters():
             p.add_(1.0)
     assert all(torch.equal(v, kept[k]) for k, v in net.state_dict().items())
+
+
+def test_grouped_norm_of_evenly_sorted_images_is_the_general_one():
+    torch.manual_seed(0)
+    general, even = GroupedNorm(6, 5), GroupedNorm(6, 5)
+    with torch.no_grad():
+        general.weight.uniform_(0.5, 2.0), general.bias.normal_()
+    even.load_state_dict(general.state_dict())
+    groups = torch.arange(6).repeat_interleave(3).repeat(2)
+    x = torch.randn(36, 5, 4, 3, requires_grad=True)
+    z = x.detach().clone().requires_grad_()
+    weights = torch.randn(36, 5, 4, 3)
+    one, other = general(x, groups), even.sorted_evenly(z, 2)
+    (one * weights).sum().backward()
+    (other * weights).sum().backward()
+    torch.testing.assert_close(one, other)
+    torch.testing.assert_close(x.grad, z.grad)
+    for name, value in general.named_parameters():
+        torch.testing.assert_close(value.grad, even.get_parameter(name).grad)
+    for name, value in general.named_buffers():
+        torch.testing.assert_close(value, even.get_buffer(name))
+
+
+def test_dealt_paths_give_one_set_of_shapes_and_every_option_alike():
+    space = Mobile(preset="small")
+    shapes, picks = set(), []
+    for seed in range(30):
+        drawn = space.sample_picks(np.random.default_rng(seed), 72)
+        picks.append(drawn)
+        plans = plan_stages(drawn, torch.device("cpu"))
+        shapes.add(tuple((len(take), plan.small, plan.even) for stage in plans for take, _, plan in stage.steps))
+    assert shapes == {tuple((n, n // 2, True) for _ in range(5) for n in (72, 72, 48, 24))}
+    drawn = np.concatenate(picks)
+    for i, size in enumerate(space.sizes):
+        counts = np.bincount(drawn[:, i], minlength=size)
+        assert np.ptp(counts) <= 0.02 * len(drawn)

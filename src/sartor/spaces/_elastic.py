@@ -26,10 +26,16 @@ CONFIGS = tuple((e, k, se) for e in EXPANSIONS for k in KERNELS for se in (False
 
 @dataclass(frozen=True, slots=True)
 class BlockPlan:
-    """Which configuration each image of a batch takes; images of 3x3 kernels come first, `small` of them."""
+    """Which configuration each image of a batch takes.
+
+    Images of 3x3 kernels come first, `small` of them; within a kernel they are sorted by configuration. `even` says
+    that every configuration has equally many.
+    """
 
     small: int
+    even: bool
     expansion: Tensor  # (B,) index into EXPANSIONS
+    group: Tensor  # (B,) which of the private batch-norms, 2 * expansion + SE
     se: Tensor  # (B, 1) bool
 
 
@@ -88,7 +94,8 @@ class ElasticBlock(nn.Module):
         y = torch.cat(halves) if len(halves) > 1 else halves[0]
         gate = self._gate(y, self.expansion_mask[plan.expansion], self.hidden_mask[plan.expansion], plan.se)
         y = self.project(y * gate.to(y.dtype)[:, :, None, None])
-        y = self.project_norm(y, 2 * plan.expansion + plan.se[:, 0])
+        norm = self.project_norm
+        y = norm.sorted_evenly(y, len(KERNELS)) if plan.even and self.training else norm(y, plan.group)
         return x + y if self.residual else y
 
     def mixed(self, x: Tensor, weights: Tensor) -> Tensor:
@@ -100,18 +107,19 @@ class ElasticBlock(nn.Module):
             e, z = EXPANSIONS.index(expansion), branches[KERNELS.index(kernel)]
             mask = self.expansion_mask[e].expand(len(x), -1)
             on = torch.full((len(x), 1), se, device=x.device)
-            gate = self._gate(z, mask, self.hidden_mask[e].expand(len(x), -1), on)
+            # Mixtures are differentiated twice (NASI, curvature), which PyTorch's own hard-sigmoid cannot be.
+            gate = self._gate(z, mask, self.hidden_mask[e].expand(len(x), -1), on, hard_sigmoid)
             z = self.project(z * gate.to(z.dtype)[:, :, None, None])
             total = total + weights[c] * self.project_norm.one(z, 2 * e + se)
         assert isinstance(total, Tensor)
         return x * weights.sum() + total if self.residual else total
 
-    def _gate(self, y: Tensor, mask: Tensor, hidden_mask: Tensor, on: Tensor) -> Tensor:
+    def _gate(self, y: Tensor, mask: Tensor, hidden_mask: Tensor, on: Tensor, sigmoid: Any = F.hardsigmoid) -> Tensor:
         """The factor of every channel of every image: 0 beyond the expansion, else SE's gate or 1."""
         with torch.autocast(y.device.type, enabled=False):  # tiny products: casting them would cost more
             pooled = y.mean((2, 3), dtype=torch.float32) * mask
             s = F.relu(F.linear(pooled, self.reduce.weight.flatten(1), self.reduce.bias)) * hidden_mask
-            gate = hard_sigmoid(F.linear(s, self.excite.weight.flatten(1), self.excite.bias))
+            gate = sigmoid(F.linear(s, self.excite.weight.flatten(1), self.excite.bias))
             return mask * torch.where(on, gate, 1.0)
 
     def extract(self, config: int) -> InvertedResidual:

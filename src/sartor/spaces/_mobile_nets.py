@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from sartor.arch import Arch
-from sartor.spaces._elastic import BlockPlan, ElasticBlock
+from sartor.spaces._elastic import ElasticBlock
+from sartor.spaces._multipath import many_paths, plan_stages
 from sartor.spaces._ops import Head, InvertedResidual, Stem, initialise
 from sartor.spaces.base import Gates, Picks, Supernet
 from sartor.task import Task
@@ -74,13 +74,13 @@ class MobileSupernet(nn.Module, Supernet):
     def trace(self, x: Tensor, who: Arch | Picks | Gates) -> tuple[list[Tensor], Tensor]:
         """The features after the stem and after every stage, and the logits."""
         features = [self.stem(x)]
-        plans = _plans(who, x.device) if isinstance(who, np.ndarray) else None
+        plans = plan_stages(who, x.device) if isinstance(who, np.ndarray) else None
         for s, blocks in enumerate(self.stages):
             x = features[-1]
             if isinstance(who, Arch):
                 features.append(self._one_path(x, blocks, who.picks[5 * s : 5 * s + 5]))
             elif plans is not None:
-                features.append(_many_paths(x, blocks, plans[s]))
+                features.append(many_paths(x, blocks, plans[s]))
             else:
                 assert isinstance(who, Gates)
                 features.append(_mixture(x, blocks, who.weights[5 * s : 5 * s + 5]))
@@ -120,69 +120,6 @@ class MobileSupernet(nn.Module, Supernet):
     def elastic_blocks(self) -> list[ElasticBlock]:
         """All blocks, in order."""
         return [m for m in self.modules() if isinstance(m, ElasticBlock)]
-
-
-class _StagePlan:
-    """Where every image of the batch goes in one stage.
-
-    Images are regrouped before every block (3x3 kernels first; those whose stage ends are set
-    aside), by gathers on the narrow tensor between blocks, and put back in order after the stage.
-    """
-
-    def __init__(self, picks_B5: Picks) -> None:
-        depth = picks_B5[:, 0] + _SHALLOWEST
-        order = np.arange(len(picks_B5))  # images in the physical order of the tensor at hand
-        self.take: list[np.ndarray] = []
-        self.leave: list[np.ndarray] = []
-        self.configs: list[np.ndarray] = []
-        left: list[np.ndarray] = []
-        for b in range(1, _BLOCKS + 1):
-            runs = depth[order] >= b
-            self.leave.append(np.flatnonzero(~runs))
-            left.append(order[~runs])
-            stay = np.flatnonzero(runs)
-            kernel = picks_B5[order[stay], b] // 2 % 2
-            take = stay[np.argsort(kernel, kind="stable")]
-            self.take.append(take)
-            order = order[take]
-            self.configs.append(picks_B5[order, b])
-            if not len(order):
-                break
-        self.restore = np.argsort(np.concatenate([*left, order]), kind="stable")
-
-
-def _plans(picks: Picks, device: torch.device) -> list[tuple[list[tuple[Tensor, Tensor, BlockPlan]], Tensor]]:
-    """All stages' plans as device tensors, sent over in one copy."""
-    plans = [_StagePlan(picks[:, 5 * s : 5 * s + 5]) for s in range(picks.shape[1] // 5)]
-    arrays = [a for p in plans for a in (*p.take, *p.leave, *p.configs, p.restore)]
-    flat = torch.from_numpy(np.concatenate(arrays).astype(np.int64))
-    if device.type == "cuda":
-        flat = flat.pin_memory().to(device, non_blocking=True)
-    pieces = iter(torch.split(flat, [len(a) for a in arrays]))
-    stages = []
-    for p in plans:
-        n = len(p.take)
-        take, leave, configs = ([next(pieces) for _ in range(n)] for _ in range(3))
-        blocks = []
-        for b in range(n):
-            small = int((p.configs[b] // 2 % 2 == 0).sum())
-            plan = BlockPlan(small, configs[b] // 4, (configs[b] % 2 == 1)[:, None])
-            blocks.append((take[b], leave[b], plan))
-        stages.append((blocks, next(pieces)))
-    return stages
-
-
-def _many_paths(x: Tensor, blocks: nn.Module, plan: tuple[list[tuple[Tensor, Tensor, BlockPlan]], Tensor]) -> Tensor:
-    """One stage with a path of its own for every image."""
-    steps, restore = plan
-    left = []
-    for block, (take, leave, configs) in zip(blocks.children(), steps, strict=False):
-        if len(leave):
-            left.append(x.index_select(0, leave))
-        if not len(take):
-            return torch.cat(left).index_select(0, restore)
-        x = block.many(x.index_select(0, take), configs)  # type: ignore[operator]
-    return torch.cat([*left, x]).index_select(0, restore)
 
 
 def _mixture(x: Tensor, blocks: nn.Module, weights: tuple[Tensor, ...]) -> Tensor:

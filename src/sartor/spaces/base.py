@@ -137,7 +137,7 @@ class Space(ABC):
         Every image's path is uniform; over the images, each option of a choice occurs equally often (up to a
         remainder dealt at random), counted among the images for which the choice is active. Less variance, and the
         groups that share an option have the same size at every step, which a GPU's convolution plans depend on: with
-        a multiple of 12 images the mobile space meets one set of shapes only.
+        a multiple of 36 images the mobile space meets one set of shapes only.
         """
         picks = np.zeros((count, len(self.choices)), np.int64)
         for i, choice in enumerate(self.choices):
