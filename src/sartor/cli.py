@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from sartor import cli_bench
 from sartor.cli_tables import app as tables
 from sartor.errors import BadInput, SartorError
 from sartor.version import __version__
@@ -28,6 +29,8 @@ app = typer.Typer(
 )
 _INTERRUPTED = 130
 app.add_typer(tables)
+app.command()(cli_bench.bench)
+app.command()(cli_bench.score)
 console = Console(soft_wrap=True, highlight=False)
 
 Latency = Annotated[str | None, typer.Option("--latency", help="Largest time for one image, e.g. 5ms.")]
@@ -158,13 +161,13 @@ def report(run: RunPath, as_json: AsJson = False) -> None:
 
 @app.command("list")
 def list_plugins(as_json: AsJson = False) -> None:
-    """Methods, spaces, costs, solvers and published networks."""
+    """Methods, spaces, costs, solvers, proxies and published networks."""
     from rich.table import Table
 
     from sartor import zoo
-    from sartor.registry import COSTS, METHODS, SOLVERS, SPACES
+    from sartor.registry import COSTS, METHODS, PROXIES, SOLVERS, SPACES
 
-    registries = {"methods": METHODS, "spaces": SPACES, "costs": COSTS, "solvers": SOLVERS}
+    registries = {"methods": METHODS, "spaces": SPACES, "costs": COSTS, "solvers": SOLVERS, "proxies": PROXIES}
     data: dict[str, Any] = {k: {n: r.summary(n) for n in r.names()} for k, r in registries.items()}
     data["zoo"] = [*zoo.names(), *zoo.cells()]
 

@@ -1,0 +1,85 @@
+"""Tabular benchmarks: reading, joining, limits."""
+
+import gzip
+
+import numpy as np
+import pytest
+
+from sartor.arch import Arch
+from sartor.data.tables import read_table
+from sartor.errors import BadInput
+from sartor.spaces.mobile import Mobile
+from sartor.spaces.nasbench201 import NasBench201
+
+SPACE = NasBench201()
+CELLS = [SPACE.describe(Arch(p)) for p in [(0,) * 6, (3,) * 6, (1, 2, 3, 4, 0, 1)]]
+
+
+def write(path, lines):
+    text = "\n".join(lines) + "\n"
+    path.write_bytes(gzip.compress(text.encode())) if path.suffix == ".gz" else path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz"])
+def test_reads_strings_numbers_and_gaps(tmp_path, name):
+    path = write(tmp_path / name, ["index,arch,acc,note", *(f"{n},{c},{90 + n},x" for n, c in enumerate(CELLS[:2]))])
+    table = read_table([path], SPACE)
+    assert table.picks.tolist() == [[0] * 6, [3] * 6]
+    assert table.column("acc").tolist() == [90, 91]
+    assert table.row(Arch((3,) * 6)) == 1
+    assert table.row(Arch((2,) * 6)) is None
+    with pytest.raises(BadInput, match="no numeric column 'note'; it has index, acc"):
+        table.column("note")
+
+
+def test_joins_by_index_and_limits(tmp_path):
+    main = write(tmp_path / "m.csv", ["index,arch,acc", *(f"{n},{c},{90 + n}" for n, c in enumerate(CELLS))])
+    more = write(tmp_path / "h.csv", ["index,ms,acc", "2,5,1", "0,1,1"])
+    table = read_table([main, more], SPACE)
+    np.testing.assert_array_equal(table.column("ms"), [1, np.nan, 5])
+    assert table.column("acc").tolist() == [90, 91, 92]  # the first file's own
+    assert table.inside({"ms": 4.0}).tolist() == [True, False, False]
+    with pytest.raises(BadInput, match=r"the least ms is 1"):
+        table.inside({"ms": 0.5})
+
+
+def test_a_column_a_choice(tmp_path):
+    space = Mobile()
+    arch = space.sample(np.random.default_rng(0))
+    names = {c.name: c.options[p] for c, p in zip(space.choices, arch.picks, strict=True)}
+    path = write(tmp_path / "c.csv", [",".join([*names, "y"]), ",".join([*names.values(), "1.5"])])
+    assert read_table([path], space).row(arch) == 0
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["index,arch"], "line of names"),
+        (["arch,acc", "nonsense,1"], "line 2: a NAS-Bench-201 cell must be written"),
+        (["cell,acc", "x,1"], "there must be a column arch"),
+        (["arch,acc", f"{CELLS[0]},1,2"], "as many values each"),
+        (["arch,acc", CELLS[0]], "as many values each"),
+    ],
+)
+def test_other_files_are_refused(tmp_path, lines, message):
+    with pytest.raises(BadInput, match=message):
+        read_table([write(tmp_path / "t.csv", lines)], SPACE)
+
+
+def test_unreadable_files_are_refused(tmp_path):
+    (tmp_path / "t.csv.gz").write_bytes(b"not gzip")
+    with pytest.raises(BadInput, match="must be a CSV file"):
+        read_table([tmp_path / "t.csv.gz"], SPACE)
+    with pytest.raises(BadInput, match="must be a CSV file"):
+        read_table([tmp_path / "absent.csv"], SPACE)
+    with pytest.raises(BadInput, match="at least one CSV"):
+        read_table([], SPACE)
+
+
+def test_the_benchmark_itself(test_data):
+    files = [test_data / "nasbench201/nasbench201.csv.gz", test_data / "nasbench201_hw/latency_27_devices.csv.gz"]
+    table = read_table(files, SPACE)
+    assert len(table) == 15_625
+    assert table.column("cifar10_test_200").max() == pytest.approx(94.3733, abs=1e-4)
+    assert 0 < table.inside({"raspi4": 10.0}).sum() < 15_625
