@@ -137,3 +137,17 @@ def test_aggregation_of_ranks():
     for wrong in ({}, {"a": a, "b": b[:2]}):
         with pytest.raises(BadInput, match="aggregation needs"):
             aggregate(wrong)
+
+
+def test_expressivity_of_features_by_hand(batch):
+    """Two equal uncorrelated channels have entropy log 2; a copied channel adds nothing; constant ones have none."""
+    x = torch.zeros(4, 3, 1, 1, dtype=torch.float64)
+    x[:, 0, 0, 0] = torch.tensor([1.0, -1.0, 1.0, -1.0])
+    x[:, 1, 0, 0] = torch.tensor([1.0, 1.0, -1.0, -1.0])
+    y = torch.zeros(4, dtype=torch.int64)
+    proxy = PROXIES["expressivity"]()
+    assert proxy(nn.Sequential(nn.Identity()), x, y) == pytest.approx(math.log(2))
+    x[:, 1] = x[:, 0]
+    assert proxy(nn.Sequential(nn.Identity()), x, y) == pytest.approx(0.0, abs=1e-9)
+    assert proxy(nn.Sequential(nn.Identity()), torch.ones_like(x), y) == 0.0
+    assert proxy(small(), *batch) > 0
