@@ -387,3 +387,10 @@ def test_without_a_name_the_run_goes_into_a_folder_of_its_own(tmp_path, monkeypa
     assert default_folder("..").resolve().parent == tmp_path / "runs"
     assert default_folder(".").name == tmp_path.name
     assert os.fspath(default_folder("/")) == os.path.join("runs", "run")
+
+
+def test_a_result_explains_its_score(result):
+    why = result.explain()
+    assert why["errors_known"]
+    assert {d["choice"] for d in why["decisions"]} >= {"stage1.depth", "stage5.block4"}
+    assert set(why["cost_units"]) == {"latency", "macs", "memory", "params"}

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sartor.arch import Arch
+from sartor.arch import Arch, Choice
 from sartor.errors import BadInput, RunError
+from sartor.quadratic import Quadratic
 from sartor.run import Run, read_json
 from sartor.solvers.base import Frontier
 
@@ -95,6 +96,20 @@ class Result:
                 {"label": self.labels[order[0]], "probabilities": {self.labels[k]: float(row[k]) for k in order}}
             )
         return found
+
+    def explain(self) -> dict[str, Any]:
+        """Why: what every design decision adds to the score and costs, with errors, and rules in plain words."""
+        from sartor.costs.base import CostTable
+        from sartor.explain import explain
+
+        base = self.path if (self.path / "score.json").is_file() else self.path.parent.parent
+        learnt = read_json(base / "score.json")
+        choices = [
+            Choice(c["name"], tuple(c["options"]), tuple((int(i), tuple(a)) for i, a in c["needs"]))
+            for c in learnt["choices"]
+        ]
+        tables = {p.stem: CostTable.from_json(read_json(p)).form for p in sorted((base / "costs").glob("*.json"))}
+        return explain(Quadratic.from_json(learnt["score"]), choices, tables)
 
     @cached_property
     def _preprocessing(self) -> dict[str, Any]:
