@@ -86,3 +86,18 @@ def test_the_moving_average_is_saved_and_read_whole():
         average.update()
     assert two.steps == one.steps == 4
     assert all(torch.equal(a, b) for a, b in zip(one.shadow, two.shadow, strict=True))
+
+
+def test_cycles_of_the_power_cosine_with_falling_amplitude():
+    r = Recipe(epochs=1500, lr=0.025, warmup=0.0, cycles=5, power=10.0)
+    for cycle in range(5):
+        top = 0.025 * 0.5**cycle
+        assert r.rate(cycle / 5) == pytest.approx(top)
+        assert r.rate(cycle / 5 + 0.1) == pytest.approx(top * (10**1.5 - 10) / 90)
+        assert r.rate(cycle / 5 + 0.2 - 1e-9) == pytest.approx(0.0, abs=1e-9)
+    assert r.rate(1.0) == pytest.approx(0.0, abs=1e-12)
+    near, plain = Recipe(epochs=1, warmup=0.0, power=1.0 + 1e-7), Recipe(epochs=1, warmup=0.0)
+    assert near.rate(0.3) == pytest.approx(plain.rate(0.3), rel=1e-5)
+    for wrong in ({"cycles": 0}, {"cycle_decay": 0.0}, {"power": 0.5}, {"drop_path": 1.0}, {"auxiliary": -1.0}):
+        with pytest.raises(BadInput):
+            Recipe(epochs=1, **wrong)

@@ -163,7 +163,7 @@ def test_auxiliary_head_works_in_training_only_and_drop_path_keeps_the_mean():
     drop = DropPath().train()
     x = torch.ones(4000, 1, 1, 1)
     assert torch.equal(drop(x), x)
-    drop.p = 0.2
+    drop.path_p = 0.2
     torch.manual_seed(0)
     assert float(drop(x).mean()) == pytest.approx(1.0, abs=0.05)
     assert torch.equal(drop.eval()(x), x)

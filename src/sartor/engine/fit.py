@@ -92,7 +92,15 @@ def fit(training: Training) -> History:
             _save(t, state, epoch, batch, history)
         bar.to(epoch, _note(history))
     average.put()
+    _drop_paths(t.net, 0.0)
     return history
+
+
+def _drop_paths(net: nn.Module, probability: float) -> None:
+    """Set the probability with which images lose a path, in networks that have such paths."""
+    for module in net.modules():
+        if hasattr(module, "path_p"):
+            module.path_p = probability  # type: ignore[assignment]
 
 
 def _epoch(t: Training, optimiser: torch.optim.SGD, average: MovingAverage, epoch: int) -> dict[str, float]:
@@ -104,6 +112,7 @@ def _epoch(t: Training, optimiser: torch.optim.SGD, average: MovingAverage, epoc
     augment = Augment.for_task(t.feed.images.task, t.recipe.augment)
     parameters = [p for p in t.net.parameters() if p.requires_grad]
     t.net.train()
+    _drop_paths(t.net, t.recipe.drop_path * epoch / t.recipe.epochs)
     k = 0
     for k, (x, y) in enumerate(t.feed.train(t.index, t.recipe.batch, augment, t.name, epoch)):
         for group in optimiser.param_groups:

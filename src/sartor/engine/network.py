@@ -22,11 +22,21 @@ TEACHER_WEIGHT = 2.0  # BINAS's fine-tuning: cross-entropy + 2 KL
 def train_network(
     net: nn.Module, teacher: nn.Module | None, recipe: Recipe, feed: Feed, splits: Splits, run: Run, name: str
 ) -> History:
-    """Train on the training split, imitate the teacher where there is one, then recompute batch-norm statistics."""
+    """Train on the training split, imitate the teacher where there is one, then recompute batch-norm statistics.
+
+    A network that can have an auxiliary head gets one for the time of its training, if the recipe asks for it.
+    """
+    head = recipe.auxiliary > 0 and hasattr(net, "attach_auxiliary")
+    if head:
+        net.attach_auxiliary()  # type: ignore[operator]
+        feed.engine.place(net)
 
     def loss(x: Tensor, y: Tensor, rng: np.random.Generator) -> dict[str, Tensor]:
         logits = net(x)
         labels = distill.label_loss(logits, y, recipe.smoothing)
+        if head:
+            inner: Any = net.auxiliary_logits
+            labels = labels + recipe.auxiliary * distill.label_loss(inner, y, recipe.smoothing)
         if teacher is None:
             return {"loss": labels}
         with torch.no_grad():
@@ -35,6 +45,8 @@ def train_network(
         return {"loss": labels + TEACHER_WEIGHT * imitation, "labels": labels, "imitation": imitation}
 
     history = fit(Training(name, net, loss, recipe, feed, splits.train, run))
+    if head:
+        net.detach_auxiliary()  # type: ignore[operator]
     recalibrate(net, calibration(feed, splits), feed.engine.cast(lambda x, _: net(x)))
     return history
 

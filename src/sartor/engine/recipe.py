@@ -27,6 +27,11 @@ class Recipe:
     dropout: float = 0.0
     clip: float = 5.0  # largest gradient norm; 0 switches clipping off
     augment: Literal["none", "light", "standard", "strong"] = "standard"
+    cycles: int = 1  # of the decay; each starts at `cycle_decay` times the rate of the one before
+    cycle_decay: float = 0.5
+    power: float = 1.0  # of the cosine's annealing (sharpDARTS, arXiv:1903.09900); 1 is the plain cosine
+    drop_path: float = 0.0  # probability at the end, rising linearly; for networks that have such paths
+    auxiliary: float = 0.0  # weight of the auxiliary head's loss; for networks that have such a head
 
     def __post_init__(self) -> None:
         if self.epochs < 0 or self.batch < 1 or self.lr <= 0 or not 0 <= self.ema < 1 or not 0 <= self.warmup <= 1:
@@ -37,12 +42,21 @@ class Recipe:
                 f"a recipe needs momentum, smoothing and dropout in [0, 1), weight_decay and clip >= 0: {self}."
             )
 
+        if self.cycles < 1 or not 0 < self.cycle_decay <= 1 or self.power < 1 or self.auxiliary < 0:
+            raise BadInput(f"a recipe needs cycles >= 1, 0 < cycle_decay <= 1, power >= 1, auxiliary >= 0: {self}.")
+        if not 0 <= self.drop_path < 1:
+            raise BadInput(f"a recipe needs 0 <= drop_path < 1, but got {self.drop_path:g}.")
+
     def rate(self, progress: float) -> float:
         """The learning rate when the share `progress` (0..1) of all steps is behind us."""
         if progress < self.warmup:
             return self.lr * (0.01 + 0.99 * progress / self.warmup)
-        share = (progress - self.warmup) / max(1e-9, 1 - self.warmup)
-        return 0.5 * self.lr * (1 + math.cos(math.pi * min(1.0, share)))
+        share = min(1.0, (progress - self.warmup) / max(1e-9, 1 - self.warmup)) * self.cycles
+        cycle = min(int(share), self.cycles - 1)
+        height = 0.5 * (1 + math.cos(math.pi * (share - cycle)))
+        if self.power > 1:  # (p^(h + 1) - p) / (p^2 - p), which is h for p towards 1
+            height = (self.power ** (height + 1) - self.power) / (self.power**2 - self.power)
+        return self.lr * self.cycle_decay**cycle * height
 
     def optimiser(self, net: nn.Module) -> torch.optim.SGD:
         """Weight decay on convolution and linear weights only, not on batch-norms and biases."""

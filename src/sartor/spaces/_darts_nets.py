@@ -147,10 +147,19 @@ class CellNet(nn.Module):
                     self.squeeze.append(SqueezeExcite(width, 4 if slots[k].width == frame.channels else 8))
         self.classifier = Classifier(widths[-1], task.classes)
         self.auxiliary_after = max((k for k, s in enumerate(slots) if s.reduces), default=len(slots) - 1)
-        self.auxiliary = None
-        if frame.auxiliary:
-            self.auxiliary = Auxiliary(widths[self.auxiliary_after], task.classes, 2 if frame.large else 3)
+        self._auxiliary_shape = widths[self.auxiliary_after], task.classes, 2 if frame.large else 3
+        self.auxiliary: Auxiliary | None = None
         self.auxiliary_logits: Tensor | None = None
+        if frame.auxiliary:
+            self.attach_auxiliary()
+
+    def attach_auxiliary(self) -> None:
+        """A second classifier after the last reduction cell, for training."""
+        self.auxiliary = Auxiliary(*self._auxiliary_shape)
+
+    def detach_auxiliary(self) -> None:
+        """The network as it is deployed."""
+        self.auxiliary = self.auxiliary_logits = None
 
     def trace(self, x: Tensor) -> tuple[list[Tensor], Tensor]:
         """The features after the stem and after every cell, and the logits."""

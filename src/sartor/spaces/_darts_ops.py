@@ -167,14 +167,14 @@ class SqueezeExcite(nn.Module):
 
 
 class DropPath(nn.Module):
-    """In training, an image loses this path with probability `p`, which the schedule sets; the rest is scaled up."""
+    """In training, an image loses this path with probability `path_p`, which a schedule sets; the rest is scaled up."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.p = 0.0
+        self.path_p = 0.0
 
     def forward(self, x: Tensor) -> Tensor:
-        if not self.training or self.p == 0.0:
+        if not self.training or self.path_p == 0.0:
             return x
-        keep = torch.rand(len(x), 1, 1, 1, device=x.device) >= self.p
-        return x * keep / (1.0 - self.p)
+        keep = torch.rand(len(x), 1, 1, 1, device=x.device) >= self.path_p
+        return x * keep / (1.0 - self.path_p)
