@@ -3,7 +3,7 @@ import json
 import pytest
 
 from sartor.errors import BadInput
-from sartor.genotype import PUBLISHED, Cell, Genotype
+from sartor.genotype import PUBLISHED, Cell, Genotype, read
 
 # A cell of BayesNAS: several operations on one edge, nodes of any in-degree.
 MANY = Cell(
@@ -61,3 +61,16 @@ def test_what_is_no_genotype_in_json_is_refused():
     for wrong in ({}, {"normal": 1, "reduce": 2}, {"normal": {"nodes": [[3]], "concat": [2]}}):
         with pytest.raises(BadInput):
             Genotype.from_json(wrong)
+
+
+def test_cells_are_read_by_name_and_from_any_of_their_files(tmp_path):
+    assert read("xnas") is PUBLISHED["XNAS"]
+    for content in (
+        json.dumps(EVERY["many"].to_json()),
+        EVERY["many"].to_text(),
+        json.dumps({"string": EVERY["many"].to_text()}),
+    ):
+        (tmp_path / "cells").write_text(content)
+        assert read(str(tmp_path / "cells")) == EVERY["many"]
+    with pytest.raises(BadInput, match="DARTS_V1"):
+        read(str(tmp_path / "none"))

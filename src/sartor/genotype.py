@@ -8,8 +8,10 @@ customary form assumes two a node, and is written with one list a node where tha
 from __future__ import annotations
 
 import ast
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from sartor.errors import BadInput
@@ -93,6 +95,22 @@ class Genotype:
         except (KeyError, TypeError, ValueError, SyntaxError) as error:
             raise BadInput(f"a genotype reads Genotype(normal=[...], normal_concat=[...], ...): {error!r}.") from error
         return cls(*cells)
+
+
+def read(given: str) -> Genotype:
+    """Cells by their published name, or from a file: a genotype as JSON or text, or a run's ``solution.json``."""
+    named = {name.lower(): genotype for name, genotype in PUBLISHED.items()}
+    if given.lower() in named:
+        return named[given.lower()]
+    path = Path(given)
+    try:
+        text = path.read_text(encoding="utf-8")
+        data = json.loads(text) if text.lstrip().startswith("{") else None
+    except (OSError, ValueError) as error:
+        raise BadInput(f"cells are {', '.join(PUBLISHED)} or a genotype's file, but {given!r} is neither.") from error
+    if data is None:
+        return Genotype.from_text(text)
+    return Genotype.from_text(str(data["string"])) if "string" in data else Genotype.from_json(data)
 
 
 def _literal(node: ast.expr) -> Any:

@@ -6,9 +6,11 @@ from sartor import zoo
 from sartor.arch import canonical
 from sartor.costs.macs import Macs
 from sartor.costs.params import Params
-from sartor.errors import BadInput
+from sartor.errors import BadInput, Infeasible
 from sartor.genotype import OPERATIONS, PUBLISHED, Cell, Genotype
-from sartor.quadratic import Quadratic
+from sartor.quadratic import Limit, Quadratic
+from sartor.solvers import solve
+from sartor.solvers.base import Problem
 from sartor.solvers.frontier import frontier
 from sartor.spaces._darts_nets import CellNet, DropPath, Frame
 from sartor.spaces._darts_ops import FactorizedReduce
@@ -113,6 +115,18 @@ def test_the_frontier_keeps_the_two_inputs_rule_and_is_exact_node_by_node():
     for n in range(0, len(found), 50):
         genotype = space.genotype(found.arch(n))
         assert all(len({s for _, s in reads}) == 2 for reads in (*genotype.normal.nodes, *genotype.reduce.nodes))
+
+
+def test_a_space_of_one_cell_has_one_answer_with_and_without_a_budget():
+    space = Darts(cells=3, channels=4, only="XNAS").fitted(TINY)
+    arch = space.arch_of(PUBLISHED["XNAS"])
+    cost = Params().table(space, TINY).form
+    score = Quadratic(space.sizes, 0.0, {i: np.arange(n) * 1.0 for i, n in enumerate(space.sizes)})
+    assert solve(Problem(score, space.rules)).arch == arch
+    assert len(frontier(score, cost, space.rules)) == 1
+    with pytest.raises(Infeasible):
+        solve(Problem(score, (Limit("params", cost, cost(arch) - 1), *space.rules)))
+    assert Darts().rules == ()
 
 
 def test_mixture_opens_every_edge():

@@ -18,7 +18,8 @@ import numpy as np
 
 from sartor.arch import Arch, Choice
 from sartor.errors import BadInput
-from sartor.genotype import INPUTS, OPERATIONS, Cell, Genotype
+from sartor.genotype import INPUTS, OPERATIONS, Cell, Genotype, read
+from sartor.quadratic import Limit, Quadratic
 from sartor.spaces.base import Gates, Part, Picks, Space
 from sartor.task import Task
 
@@ -47,6 +48,7 @@ class Darts(Space):
     pool_norm: bool = True  # a batch-norm without parameters after poolings, as in the search network
     search_cells: int | None = None  # size of the search network, where it differs
     search_channels: int | None = None
+    only: str = ""  # a published cell's name, or a genotype's file: the space is that network alone
 
     def __post_init__(self) -> None:
         for name in ("cells", "channels", "search_cells", "search_channels"):
@@ -103,6 +105,18 @@ class Darts(Space):
                 column[~np.isin(picks[:, hub], kept)] = -1
             columns.append(column)
         return np.stack(columns, axis=1)
+
+    @cached_property
+    def rules(self) -> tuple[Limit, ...]:  # type: ignore[override]
+        """None, but where only one cell is wanted: transfer of a cell to other images is a search over it alone."""
+        if not self.only:
+            return ()
+        arch = self.arch_of(read(self.only))
+        made = []
+        for i, (choice, pick) in enumerate(zip(self.choices, arch.picks, strict=True)):
+            form = Quadratic(self.sizes, 0.0, {i: np.eye(len(choice.options))[pick]})
+            made.append(Limit(f"{choice.name} of {self.only}", form, low=1.0))
+        return tuple(made)
 
     # architectures -------------------------------------------------------------------------------
 
