@@ -78,3 +78,8 @@ def test_what_is_shown_can_be_read_back_to_four_digits(kind, value):
 )
 def test_shown_in_a_fitting_unit(value, kind, text):
     assert show(value, kind) == text
+
+
+def test_a_quantity_can_be_shown_in_anothers_unit():
+    assert show(0.0994, "time", like=0.1) == "0.0994 ms"
+    assert show(900_000, "count", like=2e6) == "0.9 M"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ def certificate(path: Path, c: dict[str, Any], console: Console) -> None:
     """What was asked and what was delivered, and where to go from here."""
     table = Table("budget", "asked", "predicted", "measured", "", box=None, pad_edge=False)
     for name, e in c["costs"].items():
-        show = lambda v, kind=e["kind"]: units.show(v, kind)  # noqa: E731
+        show = partial(units.show, kind=e["kind"], like=e.get("limit", e["measured"]))  # one unit a row
         measured = show(e["measured"])
         if "timing" in e:
             measured += f" (p95 {show(e['timing']['p95'])})"

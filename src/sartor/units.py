@@ -48,15 +48,15 @@ def parse(text: str | float, kind: str, name: str = "the budget") -> float:
     return value
 
 
-def show(value: float, kind: str) -> str:
-    """Write a quantity for people, with four significant digits and a fitting unit."""
+def show(value: float, kind: str, like: float | None = None) -> str:
+    """Write a quantity for people, with four significant digits and a fitting unit: its own, or that of `like`."""
+    size = abs(value if like is None else like)
     if kind == "time":
-        size = abs(value)
         scale, unit = (1.0, "ms") if 0.1 <= size < 1e4 or size == 0 else (1e-3, "s") if size >= 1e4 else (1e3, "us")
         return f"{value * scale:.4g} {unit}"
     steps = ((1e9, "G"), (1e6, "M"), (1e3, "K"))
     suffix = "B" if kind == "bytes" else ""
     for scale, prefix in steps:
-        if abs(value) >= scale * 0.99995:  # what rounds to 1000 of a unit is 1 of the next
+        if size >= scale * 0.99995:  # what rounds to 1000 of a unit is 1 of the next
             return f"{value / scale:.4g} {prefix}{suffix}"
     return f"{value:.4g}{' B' if suffix else ''}"

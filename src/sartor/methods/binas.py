@@ -115,7 +115,12 @@ class BINAS(Method):
             files.append(f"search/{name}.safetensors")
             if job.run.writer:
                 checkpoint.save(job.run.path / files[-1], module.state_dict())
-        return Found(score, "% accuracy", check["quality"], facts, tuple(files))
+        return Found(score, self._unit, check["quality"], facts, tuple(files))
+
+    @property
+    def _unit(self) -> str:
+        by_chance = self.estimator == "joint" and self.outcome == "chance"
+        return "% probability of the right class" if by_chance else "% accuracy"
 
     def _train_heaviest(self, job: Job, net: Any) -> Any:
         heaviest = job.space.heaviest
