@@ -8,7 +8,7 @@ import torch
 from sartor.config import build
 from sartor.engine.curvature import batch_trace
 from sartor.errors import BadInput
-from sartor.methods.nasi import NASI, Reward, _noise
+from sartor.methods.nasi import NASI, Reward, _noise, _smaller
 from sartor.seeds import Seeds
 from sartor.spaces.base import Gates
 from sartor.spaces.nasbench201 import OPERATIONS, NasBench201
@@ -59,9 +59,36 @@ def test_x_is_the_squared_gradient_norm_of_the_drawn_network_alone():
     _, made = reward(norm="batch")
     for step in (0, -1):
         picks = tuple(int(g.argmax()) for g in made.gates(step, made.logits()).weights)
+        found = made.size(step)  # draws the step's weights
         child = made.net.extract(type(SPACE.heaviest)(picks)).train()
-        assert made.size(step) == pytest.approx(batch_trace(child, *made.source(step)), rel=1e-4)
-        assert made(step)[0] == pytest.approx(made.size(step), rel=1e-4)
+        assert found == pytest.approx(batch_trace(child, *made.source(step)), rel=1e-4)
+        assert made(step)[0] == pytest.approx(found, rel=1e-4)
+
+
+@pytest.mark.parametrize(("redraw", "drawn"), [(0, 1), (1, 4), (3, 2)])
+def test_weights_are_drawn_anew_every_so_many_steps(redraw, drawn):
+    _, made = reward(redraw=redraw)
+    seen = set()
+    for step in range(4):
+        made.size(step)
+        seen.add(float(made.net.stem[0].weight.detach().sum()))
+    assert len(seen) == drawn
+
+
+def test_large_images_are_averaged_down():
+    asked = []
+
+    def source(step):
+        x = torch.arange(2 * 32 * 32, dtype=torch.float32).view(2, 1, 32, 32)
+        asked.append(step)
+        return x, torch.tensor([0, 1])
+
+    small = _smaller(source, 2)(0)[0]
+    assert small.shape == (2, 1, 16, 16)
+    assert float(small[0, 0, 0, 0]) == (0 + 1 + 32 + 33) / 4
+    score, _ = NASI(batch=2, steps=1, nu_networks=1).at_initialisation(SPACE, Task(3, 32, 1), Seeds(0), source)
+    assert asked == [0, -1, 0]
+    assert np.ptp(score.linear[0]) > 0
 
 
 def test_gates_are_one_hot_forwards_uniform_and_never_what_is_left_out():

@@ -94,6 +94,6 @@ def test_a_cell_by_hand():
 def test_a_sketch_has_the_same_choices_in_a_smaller_network():
     space = NasBench201()
     assert space.sketch().choices == space.choices
-    assert (space.sketch().cells, space.sketch().channels) == (1, 16)
+    assert (space.sketch().cells, space.sketch().channels) == (1, 8)
     with pytest.raises(BadInput, match=r"space\.cells must be at least 1"):
         NasBench201(cells=0)

@@ -9,6 +9,7 @@ solver takes the best network that fits, which is our extension.
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import Any, Literal, final
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from sartor.arch import Arch
@@ -36,12 +38,12 @@ Source = Callable[[int], Batch]  # the batch of a step; equation 40's networks c
 class NASI(Method):
     """The gradient of the neural tangent kernel's trace at initialisation: no training, labels or data (NASI)."""
 
-    steps: int = 60  # T of Algorithm 1
-    batch: int = 64
+    steps: int = 200  # T of Algorithm 1
+    batch: int = 16
     mu: float = 2.0  # 0: no penalty; 1: nothing gained above nu; 2: lost again what exceeds it
     nu: Literal["fixed", "adaptive"] = "fixed"  # equation 40 or 41
     nu_networks: int = 50  # N of equation 40
-    nu_scale: float = 1.0  # a larger nu lets larger networks win
+    nu_scale: float = 0.5  # a larger nu lets networks of a larger trace win
     temperature: float = 1.0  # tau of equation 42
     loss: Literal["cross_entropy", "mse", "logits"] = "cross_entropy"
     labels: Literal["true", "random"] = "true"
@@ -50,12 +52,14 @@ class NASI(Method):
     gain: float = 1.0  # factor on the drawn weights
     norm: Norm = "off"
     without: tuple[str, ...] = ("none",)  # options that are not drawn and rank last: the zero operation (B.2)
+    redraw: int = 1  # weights are drawn anew every so many steps; 0: once, the paper's theta_0
     sketch: bool = True  # search in the space's small network where it has one
+    side: int = 8  # larger images are averaged down to at least this many pixels a side
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch", "nu_networks"):
-            if getattr(self, name) < 1:
-                raise BadInput(f"method.{name} must be at least 1, but got {getattr(self, name)}.")
+        for name, least in (("steps", 1), ("batch", 1), ("nu_networks", 1), ("redraw", 0), ("side", 8)):
+            if getattr(self, name) < least:
+                raise BadInput(f"method.{name} must be at least {least}, but got {getattr(self, name)}.")
         if self.mu < 0 or self.nu_scale <= 0 or self.temperature <= 0 or self.gain <= 0:
             raise BadInput(
                 "method.mu >= 0 and method.nu_scale, method.temperature, method.gain > 0 must hold, but got "
@@ -64,8 +68,8 @@ class NASI(Method):
 
     @classmethod
     def preset(cls, effort: Effort, images: int) -> dict[str, Any]:
-        """The defaults are what the study found; a thorough search takes four times the steps, as the paper's 4T."""
-        return {"steps": 4 * cls.steps} if effort == "thorough" else {}
+        """The defaults are what `reproduce/nasi_study.py` found; half and four times the steps around them."""
+        return {"quick": {"steps": cls.steps // 2}, "standard": {}, "thorough": {"steps": 4 * cls.steps}}[effort]
 
     def search(self, job: Job) -> Found:
         """Algorithm 1 on the job's training images, or on none. It takes seconds, so a killed one starts again."""
@@ -86,7 +90,10 @@ class NASI(Method):
     ) -> tuple[Quadratic, dict[str, Any]]:
         """The score and what was seen on the way; without a `source`, images are Gaussian and labels random."""
         start = time.monotonic()
-        reward = Reward(self, space, task, seeds, source or _noise(task, self.batch, seeds, device), device)
+        factor = max(1, task.image // self.side)
+        task = dataclasses.replace(task, image=task.image // factor)
+        source = _noise(task, self.batch, seeds, device) if source is None else _smaller(source, factor)
+        reward = Reward(self, space, task, seeds, source, device)
         nu, seen = self._nu(reward), []
         for step in range(self.steps):
             seen.append(reward(step))
@@ -140,11 +147,16 @@ class Reward:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seeds.number("nasi supernet"))
             self.net: Any = (space.sketch() if options.sketch else space).supernet(task)
-        prepare(self.net, options.init, options.norm, options.gain, seeds.number("nasi weights") % 2**31)
+        self._draw(0)
         self.net.to(device)
         self.theta = weights(self.net)
         self.loss: Loss = LOSSES[options.loss]
         self.allowed = [_allowed(c.options, options.without) for c in space.choices]
+
+    def _draw(self, step: int) -> None:
+        """Weights for a step: one network's luck is not what a score should depend on."""
+        o = self.options
+        prepare(self.net, o.init, o.norm, o.gain, self.seeds.number("nasi weights", *_moment(step)))
 
     def logits(self) -> list[Tensor]:
         """alpha_0 = 0, a leaf a choice."""
@@ -179,6 +191,8 @@ class Reward:
 
     def value(self, step: int, who: Arch | Gates, graph: bool) -> Tensor:
         """Equation 12: the squared norm of the mini-batch's mean-loss gradient."""
+        if self.options.redraw and self.options.init != "keep" and step % self.options.redraw == 0:
+            self._draw(step)
         images, labels = self.source(step)
         loss = self.loss(self.net(images, who), labels)
         return squared_norm(torch.autograd.grad(loss, self.theta, create_graph=graph, allow_unused=True))
@@ -197,6 +211,18 @@ def _allowed(options: Sequence[str], without: Sequence[str]) -> Tensor:
     """Which options are drawn: all but those left out, unless nothing would remain."""
     keep = torch.tensor([name not in without for name in options])
     return keep if bool(keep.any()) else torch.ones_like(keep)
+
+
+def _smaller(source: Source, factor: int) -> Source:
+    """The same images at a lower resolution: squares of `factor` pixels become their mean."""
+    if factor == 1:
+        return source
+
+    def draw(step: int) -> Batch:
+        x, y = source(step)
+        return F.avg_pool2d(x, factor), y
+
+    return draw
 
 
 def _noise(task: Task, batch: int, seeds: Seeds, device: str | torch.device) -> Source:

@@ -33,7 +33,7 @@ class NasBench201(Space):
     cells: int = 5  # of every stage
     channels: int = 16  # of the first stage; they double at every reduction
     sketch_cells: int = 1  # of every stage in the small network that training-free methods look at
-    sketch_channels: int = 16
+    sketch_channels: int = 8
 
     def __post_init__(self) -> None:
         for name in ("cells", "channels", "sketch_cells", "sketch_channels"):
