@@ -97,3 +97,12 @@ def test_a_sketch_has_the_same_choices_in_a_smaller_network():
     assert (space.sketch().cells, space.sketch().channels) == (1, 8)
     with pytest.raises(BadInput, match=r"space\.cells must be at least 1"):
         NasBench201(cells=0)
+
+
+def test_even_the_empty_cell_depends_on_its_input():
+    """A graph without an input could be neither exported nor timed."""
+    space = NasBench201(cells=1, channels=2)
+    x = torch.randn(1, 3, 8, 8, requires_grad=True)
+    net = space.network(space.smallest, Task(2, 8)).eval()
+    (grad,) = torch.autograd.grad(net(x).sum(), x)
+    assert not grad.any()

@@ -102,7 +102,8 @@ def _cell(x: Tensor, edge: Callable[[int, Tensor], Tensor | None]) -> Tensor:
             y = edge(e, nodes[source])
             total = y if total is None else total if y is None else total + y
             e += 1
-        nodes.append(torch.zeros_like(x) if total is None else total)
+        # Not a constant: a network whose input were folded away could be neither exported nor timed.
+        nodes.append(x * 0.0 if total is None else total)
     return nodes[-1]
 
 
