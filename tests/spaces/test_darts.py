@@ -191,3 +191,39 @@ def test_options_are_checked():
     with pytest.raises(BadInput, match="DARTS_V2"):
         zoo.cell_entry("nope")
     assert set(OPERATIONS) == set(Darts().choices[0].options)
+
+
+@pytest.mark.parametrize("task", [TINY, Task(3, 9, 1)])
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("some_wiped", [False, True])
+def test_the_grouped_mixture_equals_the_plain_one(task, training, some_wiped):
+    space = Darts(cells=3, channels=4).fitted(task)
+    x = torch.randn(6, 1, task.image, task.image, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    rng = np.random.default_rng(0)
+    gone = [(i, int(o)) for i in space.forecasters(task) for o in rng.permutation(7)[: rng.integers(1, 7)]]
+    found = []
+    for grouped in (False, True):
+        torch.manual_seed(0)
+        net = space.supernet(task).double().train()
+        net.grouped = False
+        with torch.no_grad():
+            net(x + 1, space.mixture({i: torch.full((7,), 1 / 7).double() for i in space.forecasters(task)}))
+        net.train(training).grouped = grouped
+        if some_wiped:
+            net.wipe(gone)
+        drawn = np.random.default_rng(1)
+        leaves = {i: torch.tensor(drawn.random(7)).requires_grad_() for i in space.forecasters(task)}
+        out = net(x, space.mixture(leaves))
+        out.square().sum().backward()
+        rewards = torch.stack([w.grad for w in leaves.values()])
+        grads = {n: p.grad for n, p in net.named_parameters() if p.grad is not None}
+        statistics = {n: b for n, b in net.named_buffers() if b.is_floating_point()}
+        found.append((out, rewards, grads, statistics))
+    (out, rewards, grads, statistics), (other, more, theirs, kept) = found
+    torch.testing.assert_close(other, out)
+    torch.testing.assert_close(more, rewards)
+    assert grads.keys() == theirs.keys()
+    for name, grad in grads.items():
+        torch.testing.assert_close(theirs[name], grad, msg=name)
+    for name, value in statistics.items():
+        torch.testing.assert_close(kept[name], value, msg=name)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from sartor.arch import Arch
 from sartor.genotype import INPUTS, OPERATIONS, Cell, Genotype
+from sartor.spaces._darts_grouped import Source, mixed_cell, sources
 from sartor.spaces._darts_ops import (
     Auxiliary,
     Classifier,
@@ -119,8 +120,8 @@ class StackedCell(nn.Module):
 
     def forward(self, before: Tensor, last: Tensor) -> Tensor:
         states = [self.preprocess[0](before), self.preprocess[1](last)]
-        for sources, operations in zip(self.sources, self.nodes, strict=True):
-            paths = [self._path(op, states[s]) for s, op in zip(sources, operations, strict=True)]
+        for read, operations in zip(self.sources, self.nodes, strict=True):
+            paths = [self._path(op, states[s]) for s, op in zip(read, operations, strict=True)]
             states.append(_sum(paths) if paths else last.new_zeros(len(last), self.empty[0], *(self.empty[1],) * 2))
         return torch.cat([states[n] for n in self.concat], 1)
 
@@ -231,6 +232,9 @@ class DartsSupernet(nn.Module, Supernet):
         self.cells: Any = nn.ModuleList(MixedCell(s, space.edges) for s in slots)
         self.classifier = Classifier(4 * slots[-1].width, task.classes)
         self.wiped: set[tuple[int, int]] = set()  # (choice, option)
+        # Mixtures by few large kernels, or edge by edge; None: the former on a GPU, which small kernels starve.
+        self.grouped: bool | None = None
+        self._plans: dict[tuple[bool, int, torch.device], list[Source]] = {}
 
     def forward(self, x: Tensor, who: Arch | Picks | Gates) -> Tensor:
         return self.trace(x, who)[1]
@@ -242,9 +246,22 @@ class DartsSupernet(nn.Module, Supernet):
         before, last = stem if isinstance(stem, tuple) else (stem, stem)
         features = [last]
         for cell in self.cells:
-            before, last = last, cell(before, last, runs[cell.slot.reduces])
+            run = runs[cell.slot.reduces]
+            if isinstance(run, _Mixture) and (x.is_cuda if self.grouped is None else self.grouped):
+                plan = self._plan(cell.slot.reduces, run.wiped, x.device)
+                out = mixed_cell(cell, plan, before, last, run.edge_weights)
+            else:
+                out = cell(before, last, run)
+            before, last = last, out
             features.append(last)
         return features, self.classifier(last)
+
+    def _plan(self, reduces: bool, wiped: set[tuple[int, int]], device: torch.device) -> list[Source]:
+        """The grouped form's plan, made once: options are only ever wiped, so their number says which."""
+        key = reduces, len(wiped), device
+        if key not in self._plans:
+            self._plans[key] = sources(self.space.edges, wiped, reduces, device)
+        return self._plans[key]
 
     def _runs(self, who: Arch | Picks | Gates, device: torch.device) -> list[Any]:
         """How an edge of a normal cell and one of a reduction cell is run."""
@@ -315,17 +332,17 @@ class _Mixture:
     """Equation 1: ``p = sum_i u_i f_i``, times the weight that the node's gate gives this edge."""
 
     def __init__(self, space: Darts, kind: int, gates: Gates, wiped: set[tuple[int, int]]) -> None:
-        self.choices = [space.choice_of(kind, e) for e in range(len(space.edges))]
-        self.open = [space.openness(kind, e, gates.weights) for e in range(len(space.edges))]
-        self.weights, self.wiped = gates.weights, wiped
+        edges = range(len(space.edges))
+        choices = [space.choice_of(kind, e) for e in edges]
+        self.wiped = {(e, o) for e in edges for o in range(len(OPERATIONS)) if (choices[e], o) in wiped}
+        self.edge_weights: list[Tensor] = []
+        for e in edges:
+            weight, share = gates.weights[choices[e]], space.openness(kind, e, gates.weights)
+            self.edge_weights.append(weight if share is None else weight * share)
 
     def __call__(self, edge: int, operations: Any, x: Tensor) -> Tensor | None:
-        choice = self.choices[edge]
-        weight, share = self.weights[choice], self.open[edge]
-        if share is not None:
-            weight = weight * share
-        left = [o for o in range(len(OPERATIONS)) if (choice, o) not in self.wiped]
-        return _sum([weight[o] * operations[o](x) for o in left])
+        left = [o for o in range(len(OPERATIONS)) if (edge, o) not in self.wiped]
+        return _sum([self.edge_weights[edge][o] * operations[o](x) for o in left])
 
 
 def _sum(terms: Sequence[Tensor]) -> Tensor:
