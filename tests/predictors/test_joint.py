@@ -3,7 +3,8 @@ import pytest
 
 from sartor.arch import Choice
 from sartor.errors import BadInput
-from sartor.predictors.joint import estimate_jointly, without_difficulty
+from sartor.predictors.joint import estimate_jointly, expressed, without_difficulty
+from sartor.quadratic import Quadratic
 
 CHOICES = (
     Choice("stage1.depth", ("1", "2")),
@@ -115,3 +116,15 @@ def test_names_of_images_may_be_anything_and_errors_are_clear():
         estimate_jointly(CHOICES, picks[keep], ids[keep], outcome[keep], how="means")
     with pytest.raises(BadInput, match="do not determine"):
         estimate_jointly(CHOICES, picks[:5], ids[:5] + np.arange(5), outcome[:5])
+
+
+def test_a_score_is_expressed_in_another_outcomes_unit_without_changing_the_order():
+    rng = np.random.default_rng(0)
+    score = Quadratic((3, 4), 5.0, {0: rng.normal(size=3), 1: rng.normal(size=4)}, errors=Quadratic((3, 4), 0.1))
+    picks = np.stack([rng.integers(3, size=500), rng.integers(4, size=500)], 1)
+    found = expressed(score, picks, 7.0 + 2.5 * score.batch(picks))
+    np.testing.assert_allclose(found.batch(picks), 7.0 + 2.5 * score.batch(picks))
+    assert found.errors is not None
+    assert found.errors.constant == pytest.approx(0.25)
+    against = expressed(score, picks, -score.batch(picks))
+    np.testing.assert_allclose(np.diff(against.batch(picks)), np.diff(score.batch(picks)), atol=1e-9)

@@ -24,7 +24,7 @@ from sartor.errors import BadInput
 from sartor.methods._tally import PER_FORWARD, Tally
 from sartor.methods.base import Effort, Found, Job, Method, epochs_for
 from sartor.predictors.contributions import entries, estimate, forced
-from sartor.predictors.joint import estimate_jointly
+from sartor.predictors.joint import estimate_jointly, expressed
 from sartor.predictors.shrinkage import shrunk
 from sartor.quadratic import Quadratic
 from sartor.ranking import quality
@@ -115,12 +115,7 @@ class BINAS(Method):
             files.append(f"search/{name}.safetensors")
             if job.run.writer:
                 checkpoint.save(job.run.path / files[-1], module.state_dict())
-        return Found(score, self._unit, check["quality"], facts, tuple(files))
-
-    @property
-    def _unit(self) -> str:
-        by_chance = self.estimator == "joint" and self.outcome == "chance"
-        return "% probability of the right class" if by_chance else "% accuracy"
+        return Found(score, "% accuracy", check["quality"], facts, tuple(files))
 
     def _train_heaviest(self, job: Job, net: Any) -> Any:
         heaviest = job.space.heaviest
@@ -200,10 +195,12 @@ class BINAS(Method):
         count = tally.right.shape[1]
         starts = range(0, count, PER_FORWARD)
         paths = [drawn(row, s, min(PER_FORWARD, count - s)) for row in range(len(tally.right)) for s in starts]
-        outcomes = tally.right if self.outcome == "right" else tally.chance
+        picks, right = np.concatenate(paths), 100.0 * tally.right.reshape(-1)
+        outcomes = right if self.outcome == "right" else 100.0 * tally.chance.reshape(-1)
         ids = np.tile(np.arange(count), len(tally.right))
-        score = estimate_jointly(job.space.choices, np.concatenate(paths), ids, 100.0 * outcomes.reshape(-1))
-        return shrunk(score, job.space.choices) if self.shrink else score
+        score = estimate_jointly(job.space.choices, picks, ids, outcomes)
+        score = shrunk(score, job.space.choices) if self.shrink else score
+        return score if self.outcome == "right" else expressed(score, picks, right)
 
     def _check(self, job: Job, net: Any, score: Quadratic) -> dict[str, Any]:
         """Predicted against measured accuracy of networks drawn uniformly, each evaluated on its own."""
