@@ -55,7 +55,7 @@ class XNAS(Method):
             "batch": 64,
             "lr": 0.05,
             "augment": "light" if quick else "standard",
-            "zeta": 0.1 if quick else 0.3,
+            "zeta": 0.03 if quick else 0.1,
         }
 
     def search(self, job: Job) -> Found:

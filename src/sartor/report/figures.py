@@ -209,12 +209,12 @@ def heat(
     return Html(f'<div class="scroll"><table class="heat"><thead><tr><td></td>{head}</tr></thead>{body}</table></div>')
 
 
-def curves(series: dict[str, Sequence[float]], label: str) -> Html:
+def curves(series: dict[str, Sequence[float]], label: str, axis: str = "loss") -> Html:
     """Several curves over epochs, with a legend where there is more than one."""
     values = [v for s in series.values() for v in s]
     epochs = max(len(s) for s in series.values())
     scale = Scale(1.0, epochs) if epochs > 1 else Scale(0.5, 1.5)
-    plot = Plot(scale, Scale.around([*values, 0.0]), "epoch", "loss", height=190, whole=True)
+    plot = Plot(scale, Scale.around([*values, 0.0]), "epoch", axis, height=190, whole=True)
     for k, (name, points) in enumerate(series.items()):
         numbered = [(n + 1.0, v) for n, v in enumerate(points)]
         plot.line(numbered, f"line s{k % 5}", name)

@@ -1,0 +1,54 @@
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from sartor.genotype import PUBLISHED, Cell
+from sartor.report._cells import cells, draw, mixture
+
+
+class FakeFiles:
+    def __init__(self, string="", facts=None):
+        self.string, self.facts = string, facts
+
+    def own(self, name):
+        return {"string": self.string}
+
+    def searched(self, name):
+        return {"facts": self.facts} if self.facts else None
+
+
+FACTS = {
+    "mixture": {
+        "groups": [{"choices": ["normal.node1.from0", "normal.node1.from1"], "options": 2, "replicas": 3}],
+        "epochs": [
+            {"epoch": n, "groups": [{"entropy": 1.0 / n, "remaining": 2.0}], "weights": [[[0.5, 0.5], [0.9, 0.1]]]}
+            for n in (1, 2, 3)
+        ],
+    }
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_every_operation_of_a_cell_is_drawn(name):
+    cell = PUBLISHED[name].normal
+    picture = ET.fromstring(str(draw(cell, "normal")))
+    texts = [t.text for t in picture.iter("text") if t.text]
+    for reads in cell.nodes:
+        for operation, _ in reads:
+            assert operation.split("_")[0] in " ".join(texts)
+    assert len(list(picture.iter("path"))) == sum(map(len, cell.nodes)) + len(cell.concat)
+    assert "node 4 adds" in next(picture.iter("title")).text
+
+
+def test_cells_of_any_shape_are_drawn():
+    ET.fromstring(str(draw(Cell(((("none", 0),) * 5, ()), (2, 3)), "odd")))
+
+
+def test_the_section_is_there_for_genotypes_and_mixtures_only():
+    both = cells(FakeFiles(PUBLISHED["XNAS"].to_text(), FACTS))
+    assert [d["name"] for d in both["drawings"]] == ["normal cell", "reduction cell"]
+    assert len(both["curves"]) == 3
+    assert "normal cells" in str(both["curves"][0]["figure"]) or len(FACTS["mixture"]["groups"]) == 1
+    assert cells(FakeFiles("ds_r1_k3_s1_e1_c16_nre")) is None
+    assert cells(FakeFiles("ds_r1", FACTS))["drawings"] == []
+    assert mixture(None) == mixture({"epochs": []}) == []
