@@ -70,3 +70,12 @@ def test_depths_of_table_4_where_they_can_be_counted():
     counted = {n: r for n, r in committed("xnas_depth").items() if r["counted"] is not None}
     assert set(counted) == {"XNAS", "DARTS", "NASNet", "AmoebaNet-A"}
     assert all(r["counted"] == r["paper"] for r in counted.values())
+
+
+def test_weight_decay_makes_mixtures_denser():
+    found = committed("xnas_entropy")
+    assert found["softmax"] == sorted(found["softmax"])
+    assert found["softmax"][-1] > 0.9
+    assert found["experts"] < 0.01  # at the horizon one expert is left
+    study = script("xnas_entropy")
+    assert study.entropy(0.0, 50) < study.entropy(1.0, 50) <= 1
