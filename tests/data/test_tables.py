@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from sartor.arch import Arch
+from sartor.data._nasbench101 import module_hash, pruned
 from sartor.data.tables import read_table
 from sartor.errors import BadInput
 from sartor.spaces.mobile import Mobile
+from sartor.spaces.nasbench1shot1 import NasBench1Shot1
 from sartor.spaces.nasbench201 import NasBench201
 
 SPACE = NasBench201()
@@ -83,3 +85,26 @@ def test_the_benchmark_itself(test_data):
     assert len(table) == 15_625
     assert table.column("cifar10_test_200").max() == pytest.approx(94.3733, abs=1e-4)
     assert 0 < table.inside({"raspi4": 10.0}).sum() < 15_625
+
+
+def test_nasbench101_as_a_table_of_1shot1(test_data):
+    """The number of unique pruned graphs of S1 in the subset is the one its README counts."""
+    space = NasBench1Shot1(variant="S1")
+    table = read_table([test_data / "nasbench101_subset/nasbench101_subset.npz"], space)
+    assert len(np.unique(table.column("index"))) == 802
+    assert 85 < table.column("test").max() < 94.4
+    with pytest.raises(BadInput, match="S1 or S2"):
+        read_table([test_data / "nasbench101_subset/nasbench101_subset.npz"], NasBench1Shot1(variant="S3"))
+
+
+def test_isomorphic_graphs_have_one_hash_and_loose_ends_are_pruned():
+    chain = np.zeros((4, 4), np.int64)
+    chain[0, 1] = chain[1, 3] = chain[0, 2] = 1  # vertex 2 leads nowhere
+    small, ops = pruned(chain, (0, 2))
+    assert small.tolist() == [[0, 1, 0], [0, 0, 1], [0, 0, 0]]
+    assert ops == (0,)
+    both = np.zeros((4, 4), np.int64)
+    both[0, 1] = both[0, 2] = both[1, 3] = both[2, 3] = 1
+    assert module_hash(both, (0, 1)) == module_hash(both, (1, 0))
+    assert module_hash(both, (0, 1)) != module_hash(both, (0, 2))
+    assert pruned(np.zeros((3, 3), np.int64), (0,)) is None

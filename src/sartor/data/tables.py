@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sartor.arch import Arch, canonical, from_names
+from sartor.data._nasbench101 import read_nasbench101
 from sartor.errors import BadInput
 from sartor.spaces.base import Space
 
@@ -65,9 +66,15 @@ class Table:
 
 
 def read_table(paths: Sequence[Path], space: Space) -> Table:
-    """The first file names the architectures; the others bring further columns, joined by ``index``."""
+    """The first file names the architectures; the others bring further columns, joined by ``index``.
+
+    An ``.npz`` file is NAS-Bench-101 (see `_nasbench101`); nothing is joined to it.
+    """
     if not paths:
         raise BadInput("a table is needed: give at least one CSV file.")
+    if paths[0].suffix == ".npz":
+        known, found = read_nasbench101(paths[0], space)
+        return Table(np.asarray(known, np.int64), found)
     main, picks = _rows(paths[0]), []
     for number, row in enumerate(main, start=2):
         try:

@@ -14,6 +14,9 @@ from functools import cached_property, partial
 from itertools import combinations
 from typing import TYPE_CHECKING, Literal, final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sartor.arch import Arch, Choice
 from sartor.errors import BadInput
 from sartor.spaces.base import Part, Shape, Space
@@ -143,6 +146,14 @@ class NasBench1Shot1(Space):
         width = self.nodes * channels + channels
         head = partial(Head, width, task.classes)
         yield Part(f"head_i{width}_o{task.classes}_r{side}", head, (width, side, side))
+
+    def graph(self, arch: Arch) -> tuple[NDArray[np.int64], tuple[int, ...]]:
+        """The cell as NAS-Bench-101 has it: adjacency of input, nodes and output; operations 0, 1, 2 of the nodes."""
+        matrix = np.zeros((self.nodes + 2, self.nodes + 2), np.int64)
+        for node, (options, p) in enumerate(zip(self.inputs, arch.picks[self.nodes :], strict=True), start=1):
+            matrix[list(options[p]), node] = 1
+        theirs = ("conv3x3-bn-relu", "conv1x1-bn-relu", "maxpool3x3")
+        return matrix, tuple(theirs.index(OPERATIONS[p]) for p in arch.picks[: self.nodes])
 
     def describe(self, arch: Arch) -> str:
         """Every node as ``operation(inputs)``, the output as ``output(inputs)``."""
