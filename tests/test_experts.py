@@ -81,6 +81,19 @@ def test_theorem_1_against_an_adversary_that_punishes_the_leader():
         assert regret <= float(experts.regret_bound())
 
 
+@settings(max_examples=40, deadline=None)
+@given(rewards(), st.sampled_from([2, 8]), st.booleans())
+def test_theorem_1_holds_for_batches_with_the_wider_range_of_their_rewards(sequence, batch, wipeout):
+    steps, n = sequence.shape
+    experts = Experts(1, n, steps * batch, wipeout=wipeout)
+    own = 0.0
+    for r in sequence:
+        own += batch * float((experts.log_weights().exp()[0] * r).sum())
+        experts.step(r[None], samples=batch)
+    assert batch * float(sequence.sum(0).max()) - own <= float(experts.regret_bound()) + 1e-9
+    assert float(sequence.sum(0)[experts.alive[0]].max()) >= float(sequence.sum(0).max()) - 1e-9  # lemma 1 too
+
+
 def test_learning_rates_of_section_3_2_2():
     images, epochs = 25_000, 50
     assert learning_rate(8, images * epochs * 6) == pytest.approx(7.447e-4, rel=1e-4)
