@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 SpaceName = Annotated[str, typer.Option("--space", help="The search space.")]
 Sets = Annotated[list[str] | None, typer.Option("--set", help="Any option, e.g. method.mu=1 or space.cells=1.")]
+# What ranked best together on NAS-Bench-201, CIFAR-10: reproduce/nasi_proxies.py.
+BEST = "synflow,jacob_cov,expressivity,zico,params"
 Batch = Annotated[int, typer.Option("--batch", help="Images of a proxy's batch.", min=2)]
 
 
@@ -125,7 +127,7 @@ def bench(
 def score(
     data: Annotated[str, typer.Argument(help="Images, as `sartor fit` takes them, or `noise` for none.")],
     space: SpaceName = "mobile",
-    proxy: Annotated[str, typer.Option("--proxy", help="Proxies, e.g. synflow,ntk_trace.")] = "synflow,naswot,flops",
+    proxy: Annotated[str, typer.Option("--proxy", help="Proxies, e.g. synflow,ntk_trace.")] = BEST,
     samples: Annotated[int, typer.Option("--samples", help="Random networks to look at.", min=1)] = 100,
     batch: Batch = 32,
     image: Annotated[int | None, typer.Option("--image", help="Side of the images in pixels.", min=1)] = None,
