@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 from collections.abc import Callable, Iterator
@@ -43,6 +44,7 @@ class Engine:
             )
         if devices * nodes > 1:
             self.fabric.launch()
+            atexit.register(_leave)
         if device == "cuda":
             # cuDNN's own benchmarking would start anew at every step: multi-path batches split differently each time.
             torch.backends.cudnn.benchmark = False
@@ -123,6 +125,12 @@ class Engine:
         """Wait until every process is here."""
         if self.world > 1:
             self.fabric.barrier()
+
+
+def _leave() -> None:
+    """End the process group before the interpreter does: its threads would otherwise abort the process."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 @contextlib.contextmanager
