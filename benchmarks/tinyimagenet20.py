@@ -37,6 +37,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/tiny20"))
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--latency", default="1.5ms")
+    parser.add_argument("--image", type=int, default=64)
     parser.add_argument("--epochs", type=int, nargs=3, default=(36, 60, 24), help="heaviest, multi-path, final")
     parser.add_argument("--batch", type=int, default=360)
     parser.add_argument("--passes", type=int, default=100)
@@ -50,12 +51,13 @@ def main() -> None:
     }  # fmt: skip
     train = {"epochs": final, "lr": 0.05, "batch": args.batch}
     result = sartor.fit(
-        photos, out=args.out, latency=args.latency, device=args.device, effort="standard", method=method, train=train
-    )
+        photos, out=args.out, latency=args.latency, device=args.device, image=args.image, effort="standard",
+        method=method, train=train,
+    )  # fmt: skip
     run = Run.open(args.out)
     facts, training = run.read("score.json")["facts"], run.read("training.json")
     phases = {**facts["history"], "final": training["history"]}
-    record("tinyimagenet20", {
+    record(f"tinyimagenet20_{args.device}", {
         "certificate": result.certificate,
         "seconds": {k: v["seconds"] for k, v in run.stages().items()},
         "images_per_second": {k: float(np.median([e["images_per_second"] for e in h])) for k, h in phases.items()},
