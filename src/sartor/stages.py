@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,11 +21,11 @@ from sartor.costs.latency import corrected
 from sartor.engine import checkpoint
 from sartor.engine.evaluate import accuracy, recalibrate
 from sartor.engine.network import calibration, train_network
-from sartor.errors import Infeasible, RunError
+from sartor.errors import Infeasible, RunError, SolverError
 from sartor.options import BUDGETS
 from sartor.quadratic import Limit, Quadratic
 from sartor.run import Run
-from sartor.solvers import solve
+from sartor.solvers import cheapest, solve
 from sartor.solvers.base import Frontier, NotSeparable, Problem, Solution
 from sartor.solvers.frontier import frontier
 
@@ -108,6 +108,18 @@ def _solve(cut: Cut, goal: Quadratic, tables: Mapping[str, CostTable]) -> Soluti
         raise Infeasible(_with_units(error), limit=error.limit, asked=error.asked, least=error.least) from error
 
 
+def _thrifty(cut: Cut, goal: Quadratic, tables: Mapping[str, CostTable], solution: Solution) -> Solution:
+    """Of the networks that score as much, the one that costs least on the axis; a frontier gives that by itself."""
+    if len(cut.budgets) < 2:
+        return solution
+    as_good = Limit("score", goal, low=solution.score)
+    try:
+        arch = cheapest(tables[cut.axis].form, (*cut.limits(tables), as_good)).arch
+    except (Infeasible, SolverError):  # equal scores are a matter of the last digit; the solution stands
+        return solution
+    return replace(solution, arch=arch, score=goal(arch))
+
+
 def _with_units(error: Infeasible) -> str:
     """The solver's message with the quantities written for people."""
     if error.limit not in BUDGETS or error.asked is None or error.least is None:
@@ -140,7 +152,7 @@ def decide(cut: Cut) -> list[str]:
     c, tries = cut.context, 0
     tables, goal = cut.tables(), score(cut.context)
     while True:
-        solution = _solve(cut, goal, tables)
+        solution = _thrifty(cut, goal, tables, _solve(cut, goal, tables))
         arch = canonical(c.space.choices, solution.arch)
         measured = _time(cut, arch, tables["latency"]) if "latency" in cut.budgets else None
         # The upper end of the median's interval must fit: what barely fits today may not when it is verified.
