@@ -41,7 +41,8 @@ def test_every_operation_of_a_cell_is_drawn(name):
 
 
 def test_cells_of_any_shape_are_drawn():
-    ET.fromstring(str(draw(Cell(((("none", 0),) * 5, ()), (2, 3)), "odd")))
+    picture = ET.fromstring(str(draw(Cell(((("none", 0),) * 5, ()), (2, 3)), "odd")))
+    assert len(list(picture.iter("path"))) == 5 + 2  # five operations on one edge, a node without any, two outputs
 
 
 def test_the_section_is_there_for_genotypes_and_mixtures_only():

@@ -123,34 +123,18 @@ def _inside(
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Evolution(Solver):
+class Evolution(Settings, Solver):
     """Evolutionary search with BINAS's settings; a heuristic that takes any score and any limits."""
 
     exact: ClassVar[bool] = False
 
-    population: int = 100
-    iterations: int = 500
-    parents: int = 25
-    mutants: int = 50
-    crossovers: int = 50
-    mutation: float = 0.1
-    redraws: int = 5
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        self._settings()
-
-    def _settings(self) -> Settings:
-        return Settings(
-            population=self.population, iterations=self.iterations, parents=self.parents, mutants=self.mutants,
-            crossovers=self.crossovers, mutation=self.mutation, redraws=self.redraws,
-        )  # fmt: skip
 
     def solve(self, problem: Problem) -> Solution:
         """The best architecture of all generations; nothing is known of better ones, so its bound is infinite."""
         begin = time.perf_counter()
         rng = np.random.default_rng(self.seed)
-        found = evolve(problem.score.batch, problem.sizes, problem.limits, rng, self._settings())
+        found = evolve(problem.score.batch, problem.sizes, problem.limits, rng, self)
         return certified(problem, arch_of(found.picks), math.inf, "evolution", time.perf_counter() - begin)
 
 
