@@ -276,6 +276,7 @@ def test_zoo_gives_the_published_counts(sartor, refused):
     cells = json.loads(sartor("zoo", "DARTS_V2", "--channels", "36", "--json")[1])
     assert (cells["params"], cells["channels"], cells["image"]) == (3_349_342, 36, 32)
     assert "Genotype(normal=" in sartor("zoo", "xnas")[1]
+    assert json.loads(sartor("zoo", "bayesnas-0.01", "--json")[1])["params"] == 2_575_702
 
 
 def test_frontier_as_a_table_and_as_data(sartor, finished):

@@ -237,7 +237,7 @@ def show_zoo(
     from sartor import zoo
     from sartor.task import Task
 
-    if name.upper() in zoo.cells():
+    if name.lower() in (known.lower() for known in zoo.cells()):
         entry = zoo.cell_entry(name, channels, classes, image or 32)
     else:
         entry = zoo.entry(name, Task(classes or 1000, image or 224, channels or 3))

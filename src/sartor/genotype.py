@@ -158,4 +158,16 @@ PUBLISHED = {
         "sep3 1, skip 0 | sep3 0, sep3 2 | sep3 3, sep3 1 | dil5 4, sep3 0",
         "max 0, avg 1 | avg 0, skip 2 | dil3 3, max 0 | dil5 4, avg 0",
     ),
+    "BayesNAS-0.01": from_short(  # named by lambda; several operations an edge, any number of inputs a node
+        "sep5 1, sep5 0, max 0, avg 0, skip 0 | max 1, skip 1 | skip 1, max 0 | avg 2",
+        "skip 1, sep3 0, avg 0, max 0, sep5 0 | max 0, avg 0 | sep3 0, avg 0 | sep5 2",
+    ),
+    "BayesNAS-0.007": from_short(
+        "sep3 0, skip 0 | sep3 1, skip 1 | skip 1, sep3 0 | sep5 0, max 0, avg 0, skip 2",
+        "sep5 1, avg 1, avg 0, max 0, skip 0, sep5 0 | avg 0, skip 2 | avg 0, sep5 2, skip 2 | avg 2, max 2",
+    ),
+    "BayesNAS-0.005": from_short(
+        "max 0, avg 0, skip 0 | skip 1, sep5 0 | avg 1, skip 0, max 0 | sep5 0, max 2",
+        "sep3 1, sep5 1, max 1, avg 0, max 0 | max 2, avg 2, skip 2 | skip 0, max 0 | sep3 0, max 0, max 2",
+    ),
 }

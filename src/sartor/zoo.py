@@ -101,11 +101,13 @@ def cell_entry(name: str, width: int | None = None, classes: int | None = None, 
 
     Below 64 pixels that is CIFAR's: 20 cells. From there on ImageNet's: 14 cells behind a strided stem, with XNAS's
     squeeze-excitation, which its paper does not mention and its parameters show. The auxiliary head is left out.
+    BayesNAS has a network of its own (`sartor.spaces._bayes_nets`).
     """
     import torch
 
     from sartor.costs.macs import Macs
     from sartor.costs.params import Params
+    from sartor.spaces._bayes_nets import BayesNet
     from sartor.spaces._darts_nets import CellNet, Frame
 
     name = next((known for known in PUBLISHED if known.lower() == name.lower()), name)
@@ -121,7 +123,7 @@ def cell_entry(name: str, width: int | None = None, classes: int | None = None, 
         raise BadInput(f"classes >= 1, image >= 4 and channels >= 2 must hold, but got {task} and {frame.channels}.")
     shape, genotype = (task.channels, image, image), PUBLISHED[name]
     with torch.device("meta"):
-        net = CellNet(genotype, frame, task)
+        net = (BayesNet if name.startswith("BayesNAS") else CellNet)(genotype, frame, task)
     return {
         "name": name, "classes": task.classes, "image": image, "channels": frame.channels, "cells": frame.cells,
         "params": int(Params().of(net, shape)), "macs": int(Macs().of(net, shape)),

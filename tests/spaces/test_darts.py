@@ -60,7 +60,8 @@ def test_published_counts_of_variants():
 
 def test_published_cells_are_of_the_space_and_read_back():
     space = Darts()
-    for genotype in PUBLISHED.values():
+    for name in ("DARTS_V1", "DARTS_V2", "XNAS"):
+        genotype = PUBLISHED[name]
         arch = space.arch_of(genotype)
         assert canonical(space.choices, arch) == arch
         again = space.genotype(arch)
