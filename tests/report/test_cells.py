@@ -40,6 +40,15 @@ def test_every_operation_of_a_cell_is_drawn(name):
     assert "node 4 adds" in next(picture.iter("title")).text
 
 
+def test_all_lines_of_a_node_end_at_its_box():
+    picture = ET.fromstring(str(draw(Cell(((("none", 0), ("none", 1)) * 4,), (2,)), "wide")))
+    box = list(picture.iter("rect"))[2]
+    top, bottom = float(box.get("y")), float(box.get("y")) + float(box.get("height"))
+    ends = [float(path.get("d").split()[-1]) for path in picture.iter("path")][:8]
+    assert len(set(ends)) == 8
+    assert all(top < end < bottom for end in ends)
+
+
 def test_cells_of_any_shape_are_drawn():
     picture = ET.fromstring(str(draw(Cell(((("none", 0),) * 5, ()), (2, 3)), "odd")))
     assert len(list(picture.iter("path"))) == 5 + 2  # five operations on one edge, a node without any, two outputs

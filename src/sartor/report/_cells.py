@@ -68,14 +68,16 @@ def draw(cell: Cell, kind: str) -> Html:
     out = (_LEFT + _STEP * (nodes + 1), middle)
     lines, labels = [], []
     for n, reads in enumerate(cell.nodes):
-        for k, (operation, source) in enumerate(reads):
+        # From the highest source down, so that lines cross as little as they can.
+        for k, (operation, source) in enumerate(sorted(reads, key=lambda read: places[read[1]][1])):
             end = places[INPUTS + n]
             line, label = _line(places[source], (end[0], end[1] + 12 * (2 * k - len(reads) + 1) // 2), operation)
             lines.append(line)
             labels.append(label)
     for n in cell.concat:
         lines.append(_curve(places[n], out, 'stroke-dasharray="3 3" opacity=".5"'))
-    boxes = [_box(place, _name(n)) for n, place in places.items()]
+    arriving = [0, 0, *(len(reads) for reads in cell.nodes)]
+    boxes = [_box(place, _name(n), max(17, 6 * arriving[n] + 5)) for n, place in places.items()]
     boxes.append(_box(out, "output"))
     words = "; ".join(
         f"{_name(INPUTS + n)} adds " + " and ".join(f"{operation} of {_name(source)}" for operation, source in reads)
@@ -112,11 +114,13 @@ def _line(start: tuple[int, int], end: tuple[int, int], operation: str) -> tuple
     return _curve(start, end, f'stroke-width="{width}" opacity=".75"'), label
 
 
-def _box(place: tuple[int, int], name: str) -> str:
+def _box(place: tuple[int, int], name: str, half: int = 17) -> str:
+    """A node: as high as the lines that arrive need, `half` above and below its middle."""
     x, y = place
     words = name.split(" ", 1) if len(name) > 9 else [name]
     text = "".join(f'<tspan x="{x}" dy="{12 if k else 0}">{esc(w)}</tspan>' for k, w in enumerate(words))
     return (
-        f'<rect x="{x - 34}" y="{y - 17}" width="68" height="34" rx="6" fill="Canvas" stroke="currentColor"></rect>'
+        f'<rect x="{x - 34}" y="{y - half}" width="68" height="{2 * half}" rx="6" fill="Canvas" '
+        f'stroke="currentColor"></rect>'
         f'<text x="{x}" y="{y - 2 if len(words) > 1 else y + 4}" text-anchor="middle">{text}</text>'
     )
