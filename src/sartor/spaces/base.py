@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from sartor.arch import Arch, Choice, canonical
 from sartor.errors import BadInput
 from sartor.quadratic import Limit
+from sartor.switches import Circuit, Switch
 from sartor.task import Task
 
 if TYPE_CHECKING:
@@ -126,6 +127,27 @@ class Space(ABC):
     def mixture(self, weights: Mapping[int, Tensor]) -> Gates:
         """Gates with the given weights for every choice of `forecasters`, and what leaves them alone for the others."""
         return Gates(tuple(weights[i] for i in range(len(self.choices))))
+
+    def circuit(self, task: Task) -> Circuit:
+        """The switches of the search network and their dependencies (`sartor.switches`).
+
+        By default one switch for every option of every choice that is mixed, each in all of its places at once.
+        """
+        made, nodes = [], []
+        for choice in self.forecasters(task):
+            name, options = self.choices[choice].name, self.choices[choice].options
+            nodes.append(name)
+            made += [Switch(f"{name}.{o}", "input", name, (choice, n)) for n, o in enumerate(options)]
+        return Circuit(tuple(made), frozenset({"input"}), frozenset(nodes), tuple(frozenset({n}) for n in nodes))
+
+    def switched(self, net: Any, x: Tensor, w: Tensor) -> Tensor:
+        """The logits of the supernet `net` when the weights `w` of all switches multiply what their operations give."""
+        sizes, start, weights = self.sizes, 0, {}
+        for choice in self.forecasters(net.task):
+            weights[choice] = w[start : start + sizes[choice]]
+            start += sizes[choice]
+        logits: Tensor = net(x, self.mixture(weights))
+        return logits
 
     def sample(self, rng: np.random.Generator) -> Arch:
         """A uniformly random option for every choice."""
