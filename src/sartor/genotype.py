@@ -121,7 +121,7 @@ def _literal(node: ast.expr) -> Any:
 
 
 def _cell_from_lists(reads: Sequence[Any], concat: Sequence[int]) -> Cell:
-    if reads and isinstance(reads[0][0], str):  # flat: two a node
+    if reads and reads[0] and isinstance(reads[0][0], str):  # flat: two a node
         if len(reads) % INPUTS:
             raise ValueError("a flat list needs two operations a node")
         reads = [reads[i : i + INPUTS] for i in range(0, len(reads), INPUTS)]

@@ -50,12 +50,17 @@ class Circuit:
 
     `inputs` are nodes that always carry information, `outputs` those that are read from outside. Of each set in
     `required` at least one node must stay alive: without it the network would not be connected.
+
+    `scales`, where given, has a number for every weight of the flat vector: weights with the same number may all be
+    multiplied by one factor and the network computes (nearly) the same, since batch-norms follow, as in a cell. A
+    penalty alone would then shrink them all; the method keeps their mean square instead.
     """
 
     switches: tuple[Switch, ...]
     inputs: frozenset[str]
     outputs: frozenset[str]
     required: tuple[frozenset[str], ...] = ()
+    scales: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         fed = {s.feeds for s in self.switches} | set(self.inputs)
@@ -63,6 +68,8 @@ class Circuit:
             rule = None if switch.zero is None else self.switches[switch.zero]
             if switch.places < 1 or switch.reads not in fed or (rule is not None and rule.feeds is not None):
                 raise BadInput(f"a switch has places, reads a node that exists and obeys a zero switch: {switch}.")
+        if self.scales is not None and len(self.scales) != sum(s.places for s in self.switches):
+            raise BadInput(f"scales must name every weight of all switches, but there are {len(self.scales)}.")
         if not self._order:  # and raises where there is a cycle
             raise BadInput("a circuit needs at least one input.")
 

@@ -43,6 +43,7 @@ class Source:
     at: tuple[Tensor, Tensor]  # row and column in the (E, G) matrix of every weight that is left
     weights: Tensor  # and its place in the flattened (E, options) table
     results: int  # G
+    live: tuple[int, ...]  # the rows that have any weight left
 
 
 def sources(edges: Sequence[Entry], wiped: set[Entry], reduces: bool, device: torch.device) -> list[Source]:
@@ -57,9 +58,11 @@ def sources(edges: Sequence[Entry], wiped: set[Entry], reduces: bool, device: to
         skips = [[entry] for entry in left[_SKIP]] if stride == 2 else [left[_SKIP]] if left[_SKIP] else []
         columns = [*([entry] for entry in (*separable, *dilated)), *pools, *skips]
         filled = [(mine.index(e), g, o) for g, column in enumerate(columns) for e, o in column]
-        rows, places, options = (torch.tensor(values, device=device) for values in zip(*filled, strict=True))
+        table = torch.tensor(filled, dtype=torch.int64, device=device).view(-1, 3)
+        rows, places, options = table.unbind(1)
         at, weights = (rows, places), rows * len(OPERATIONS) + options
-        plan = Source(number, mine, separable, dilated, pools, left[_SKIP], stride, at, weights, len(columns))
+        live = tuple(sorted({row for row, _, _ in filled}))
+        plan = Source(number, mine, separable, dilated, pools, left[_SKIP], stride, at, weights, len(columns), live)
         made.append(plan)
     return made
 
@@ -67,14 +70,22 @@ def sources(edges: Sequence[Entry], wiped: set[Entry], reduces: bool, device: to
 def mixed_cell(cell: Any, plan: Sequence[Source], before: Tensor, last: Tensor, weights: Sequence[Tensor]) -> Tensor:
     """The cell's output when edge e mixes its operations with `weights[e]`."""
     states = [cell.preprocess[0](before), cell.preprocess[1](last)]
-    arriving: dict[int, list[Tensor]] = {}
+    arriving: dict[int, list[Tensor]] = {node: [] for node in cell.into}
+
+    def node(number: int) -> Tensor:
+        side = cell.slot.out_side
+        if not arriving[number]:  # all that led here was wiped
+            return last.new_zeros(len(last), cell.slot.width, side, side)
+        return torch.stack(arriving[number]).sum(0)
+
     for source in plan:
         if source.number >= INPUTS:
-            states.append(torch.stack(arriving[source.number]).sum(0))
-        out = _leaving(cell, source, states[source.number], weights)
-        for e, edge in enumerate(source.edges):
-            arriving.setdefault(cell.into[edge], []).append(out[:, e])
-    states.append(torch.stack(arriving[max(arriving)]).sum(0))
+            states.append(node(source.number))
+        if source.results:
+            out = _leaving(cell, source, states[source.number], weights)
+            for e in source.live:
+                arriving[cell.into[source.edges[e]]].append(out[:, e])
+    states.append(node(max(arriving)))
     return torch.cat(states[INPUTS:], 1)
 
 

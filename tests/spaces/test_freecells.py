@@ -1,0 +1,141 @@
+"""Cells of any wiring: rules, genotypes, switches, both forms of the search network."""
+
+import numpy as np
+import pytest
+import torch
+
+from sartor.arch import Arch, canonical
+from sartor.errors import BadInput
+from sartor.genotype import OPERATIONS, PUBLISHED, Cell, Genotype
+from sartor.quadratic import Limit, Quadratic
+from sartor.registry import COSTS
+from sartor.solvers import cheapest, solve
+from sartor.solvers.base import Problem
+from sartor.spaces.freecells import ON, FreeCells
+from sartor.task import Task
+
+TASK = Task(4, 12, 3)
+SPACE = FreeCells(cells=3, channels=4).fitted(TASK)
+
+
+def images(count=4):
+    return torch.randn(count, 3, 12, 12, generator=torch.Generator().manual_seed(0))
+
+
+def net():
+    torch.manual_seed(0)
+    return SPACE.supernet(TASK)
+
+
+def test_samples_keep_the_rules_and_rules_are_broken_by_a_node_that_reads_nothing():
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        arch = SPACE.sample(rng)
+        assert all(rule.holds(arch) for rule in SPACE.rules)
+    picks = list(SPACE.heaviest.picks)
+    for edge in (0, 1):
+        for operation in range(len(OPERATIONS)):
+            picks[SPACE.choice_of(0, edge, operation)] = 1 - ON
+    broken = [rule.name for rule in SPACE.rules if not rule.holds(Arch(tuple(picks)))]
+    assert broken == ["normal.node1 reads something"]
+
+
+def test_choices_and_places_are_inverse():
+    for choice in (1, 50, 98):
+        for kind in (0, 1):
+            assert SPACE.choice_of(*SPACE.place_of(SPACE.hub(kind) + choice)) == SPACE.hub(kind) + choice
+
+
+def test_genotypes_there_and_back():
+    rng = np.random.default_rng(1)
+    for arch in (SPACE.heaviest, SPACE.smallest, *(SPACE.sample(rng) for _ in range(10))):
+        genotype = SPACE.genotype(arch)
+        assert SPACE.arch_of(genotype) == canonical(SPACE.choices, arch)
+        assert Genotype.from_text(SPACE.describe(arch)) == genotype
+    assert SPACE.genotype(SPACE.arch_of(PUBLISHED["DARTS_V2"])).normal.concat == (2, 3, 4, 5)
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        Cell(((("skip_connect", 0),),) * 3, (2, 3, 4)),
+        Cell(((("skip_connect", 0), ("skip_connect", 0)), (), (), ()), (2,)),
+        Cell(((("skip_connect", 0),), (("skip_connect", 0),), (), ()), (2,)),
+    ],
+)
+def test_other_cells_are_refused(cell):
+    with pytest.raises(BadInput, match="of this space"):
+        SPACE.arch_of(Genotype(cell, cell))
+
+
+def test_a_dead_nodes_channels_are_gone():
+    pool = ((("max_pool_3x3", 0),), (), (), (("sep_conv_3x3", 0),))
+    arch = SPACE.arch_of(Genotype(Cell(pool, (2, 5)), Cell(pool, (2, 5))))
+    made = SPACE.network(arch, TASK)
+    assert made.classifier.linear.in_features == 2 * 16
+    assert made.cells[1].preprocess[1][1].in_channels == 2 * 4
+
+
+def test_the_cheapest_network_is_the_smallest_and_only_means_only():
+    table = COSTS["params"]().table(SPACE, TASK)
+    assert cheapest(table.form, SPACE.rules).value == table.form(SPACE.smallest)
+    alone = FreeCells(cells=3, channels=4, only="XNAS").fitted(TASK)
+    solution = solve(Problem(Quadratic(alone.sizes), (Limit("params", table.form, 1e9), *alone.rules)))
+    assert alone.genotype(solution.arch).normal.depth == PUBLISHED["XNAS"].normal.depth
+
+
+def test_the_circuit_is_the_cells_wiring():
+    circuit = SPACE.circuit(TASK)
+    assert len(circuit) == 2 * 14 * 8
+    assert SPACE.counts(TASK) == (1, 2)
+    assert sum(s.places for s in circuit.switches) == 14 * 8 * 3
+    last = circuit.switches[14 * 8 - 1]
+    assert (last.name, last.reads, last.feeds) == ("normal.node4.from4.dil_conv_5x5", "normal.4", "normal.5")
+    assert len(circuit.predecessors[14 * 8 - 1]) == 4 * 7
+    on = np.ones(len(circuit), bool)
+    on[: 2 * 8] = False  # node 1 of the normal cell reads nothing
+    left = circuit.alive(on)
+    assert not left[[i for i, s in enumerate(circuit.switches) if s.reads == "normal.2"]].any()
+    assert left[14 * 8 :].all()
+    assert not circuit.severed(on)
+    on[: 14 * 8] = False
+    assert len(circuit.severed(on)) == 1
+
+
+def test_switches_at_one_are_the_whole_network_and_both_forms_agree():
+    made, x, circuit = net().double().eval(), images().double(), SPACE.circuit(TASK)
+    w = torch.ones(len(circuit.owner), dtype=torch.float64)
+    torch.testing.assert_close(SPACE.switched(made, x, w), made(x, SPACE.heaviest))
+    w = torch.rand(len(circuit.owner), generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    w.requires_grad_()
+    logits, grads = [], []
+    for grouped in (False, True):
+        made.grouped = grouped
+        logits.append(SPACE.switched(made, x, w))
+        grads.append(torch.autograd.grad(logits[-1].pow(2).sum(), w)[0])
+    torch.testing.assert_close(*logits)
+    torch.testing.assert_close(*grads)
+    assert (grads[0] != 0).all()
+
+
+def test_wiped_operations_leave_the_computation():
+    made, x, circuit = net().double().eval(), images().double(), SPACE.circuit(TASK)
+    w = torch.rand(len(circuit.owner), generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    gone = [i for i, s in enumerate(circuit.switches) if s.pick and (s.name.startswith("normal.node1") or i % 3)]
+    for i in gone:
+        w[circuit.slices[i]] = 0.0
+    expected = SPACE.switched(made, x, w)
+    before = sum(p.numel() for p in made.parameters())
+    made.wipe([circuit.switches[i].pick for i in gone])
+    assert sum(p.numel() for p in made.parameters()) < 0.6 * before
+    for grouped in (False, True):
+        made.grouped = grouped
+        torch.testing.assert_close(SPACE.switched(made, x, w), expected)
+
+
+def test_every_cell_has_weights_of_its_own():
+    made, x, circuit = net().double().eval(), images().double(), SPACE.circuit(TASK)
+    w = torch.ones(len(circuit.owner), dtype=torch.float64, requires_grad=True)
+    number = next(i for i, s in enumerate(circuit.switches) if s.name == "reduce.node1.from0.sep_conv_3x3")
+    grad = torch.autograd.grad(SPACE.switched(made, x, w).pow(2).sum(), w)[0][circuit.slices[number]]
+    assert grad.shape == (2,) and grad[0] != grad[1]
