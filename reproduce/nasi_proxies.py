@@ -1,20 +1,24 @@
 """Spearman and Kendall of every training-free proxy with CIFAR-10 accuracy on NAS-Bench-201, beside published values.
 
-Setting: random cells, one cell a stage and 8 channels (the published values: five cells, 16), PyTorch's default
-initialisation, batch-norm on batch statistics (SynFlow: none), one batch of 32 real CIFAR-10 images (published: 64),
-a network of its own for every cell. Parameters, FLOPs and layers are those of the five-cell network. GraSP, which
-costs as much as all others together, is measured on the first cells only; the result says on how many.
+Two settings of random cells with PyTorch's default initialisation and batch-norm on batch statistics (SynFlow and the
+NTK's trace: none), every cell with weights and with a batch of real CIFAR-10 images of its own:
 
-Aggregates are rank aggregates (`proxies/_aggregate.py`). The set is chosen on one half of the cells and judged on the
-other half; only CIFAR-10 columns are used.
+published  the benchmark's own networks (five cells a stage, 16 channels), 64 images: what Abdelfattah et al.
+           (arXiv:2101.08134) measured, apart from their random crops and flips
+sketch     the small networks that `sartor score` looks at (one cell a stage, 8 channels), 32 images
 
-One core. Run: SARTOR_TEST_DATA=.../data python reproduce/nasi_proxies.py [minutes [cells]]
+Parameters, FLOPs and layers are those of the benchmark's networks. What is not finite ranks last. Aggregates are rank
+aggregates (`proxies/_aggregate.py`); the set is chosen on one half of the cells and judged on the other half; only
+CIFAR-10 columns are used. Networks a second are measured afterwards, one process alone on its device or core.
+
+Run: SARTOR_TEST_DATA=.../data python reproduce/nasi_proxies.py [--setting published] [--cells 2000] [--device cuda]
+[--workers 8] [--minutes 10]. What is measured is kept in runs/parts: a run goes on where one was stopped.
 """
 
 from __future__ import annotations
 
+import argparse
 import itertools
-import os
 import sys
 import time
 from pathlib import Path
@@ -22,6 +26,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from nasi_data import Cifar, Lines, nasbench201, spread
 from scipy import stats
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -31,14 +36,15 @@ from _record import record  # noqa: E402
 from sartor.arch import Arch  # noqa: E402
 from sartor.costs.macs import Macs  # noqa: E402
 from sartor.costs.params import Params  # noqa: E402
-from sartor.data.tables import read_table  # noqa: E402
+from sartor.data.tables import Table  # noqa: E402
 from sartor.proxies._aggregate import aggregate  # noqa: E402
 from sartor.registry import PROXIES  # noqa: E402
 from sartor.spaces.nasbench201 import NasBench201  # noqa: E402
 from sartor.task import Task  # noqa: E402
 
-DATA = Path(os.environ.get("SARTOR_TEST_DATA", "../shared/data"))
-TASK, BATCH, GRASP = Task(10, 32), 32, 100
+TASK, TIMED = Task(10, 32), 20
+SETTINGS = {"published": (5, 16, 64), "sketch": (1, 8, 32)}  # cells a stage, channels, images
+TARGETS = ("cifar10_test_200", "cifar10valid_oritest_200")
 PUBLISHED = {"grad_norm": 0.594, "snip": 0.596, "grasp": 0.514, "fisher": 0.360, "synflow": 0.737, "jacob_cov": 0.731,
              "flops": 0.799}  # fmt: skip
 MEASURED: dict[str, Any] = {
@@ -49,16 +55,59 @@ MEASURED: dict[str, Any] = {
 }  # fmt: skip
 
 
-def batch() -> tuple[torch.Tensor, torch.Tensor]:
-    with np.load(DATA / "cifar10/cifar10_train_part0.npz") as data:
-        index = np.random.default_rng(1).choice(len(data["y"]), BATCH, replace=False)
-        x = torch.from_numpy(data["x"][index]).permute(0, 3, 1, 2).float()
-        y = torch.from_numpy(data["y"][index].astype(np.int64))
-    return (x - x.mean((0, 2, 3), keepdim=True)) / x.std((0, 2, 3), keepdim=True), y
+def measured(row: int, table: Table, setting: str, images: Cifar, seconds: dict[str, float] | None = None) -> Any:
+    """Every proxy of one cell, and how long each took."""
+    cells, channels, count = SETTINGS[setting]
+    torch.manual_seed(row)
+    net = NasBench201(cells=cells, channels=channels).network(Arch(tuple(table.picks[row].tolist())), TASK)
+    net, (x, y) = net.to(images.device), images.batch(count, row)
+    values = {}
+    for name, proxy in MEASURED.items():
+        start = time.perf_counter()
+        values[name] = proxy(net, x, y)
+        if seconds is not None:
+            seconds[name] = seconds.get(name, 0.0) + time.perf_counter() - start
+    return values
+
+
+def work(a: argparse.Namespace) -> None:
+    """Measure the cells of one worker."""
+    torch.set_num_threads(1)
+    shard, shards = (int(n) for n in a.shard.split("/"))
+    table, images, lines = nasbench201(), Cifar(a.device), Lines(f"nasi_proxies_{a.setting}", shard, shards)
+    end = time.monotonic() + 60 * a.minutes
+    for row in lines.mine(sampled(table, a.cells)):
+        if time.monotonic() > end:
+            break
+        lines.add(key=row, values=measured(row, table, a.setting, images))
+
+
+def sampled(table: Table, cells: int) -> list[int]:
+    order: list[int] = np.random.default_rng(0).permutation(len(table)).tolist()
+    return order[:cells]
+
+
+def speeds(setting: str, device: str) -> dict[str, float]:
+    """Networks a second of every proxy, alone on the device; the first cells only warm up."""
+    torch.set_num_threads(1)
+    table, images = nasbench201(), Cifar(device)
+    for row in sampled(table, 3):
+        measured(row, table, setting, images)
+    seconds: dict[str, float] = {}
+    for row in sampled(table, TIMED):
+        measured(row, table, setting, images, seconds)
+    return {name: TIMED / s for name, s in seconds.items()}
 
 
 def spearman(a: np.ndarray, b: np.ndarray) -> float:
     return float(stats.spearmanr(a, b).statistic)
+
+
+def interval(v: np.ndarray, target: np.ndarray, draws: int = 200) -> list[float]:
+    """95 % of bootstrapped Spearman correlations."""
+    rng = np.random.default_rng(0)
+    found = [spearman(v[i], target[i]) for i in rng.integers(len(v), size=(draws, len(v)))]
+    return [round(float(q), 3) for q in np.quantile(found, (0.025, 0.975))]
 
 
 def chosen(columns: dict[str, np.ndarray], target: np.ndarray, most: int = 5) -> dict[str, Any]:
@@ -71,63 +120,63 @@ def chosen(columns: dict[str, np.ndarray], target: np.ndarray, most: int = 5) ->
                 value = spearman(aggregate({n: columns[n][fit] for n in names}, how), target[fit])
                 best = max(best, (value, names, how))
     value, names, how = best
-    total = aggregate({n: columns[n] for n in names}, how)
     held = aggregate({n: columns[n][judge] for n in names}, how)
     return {"proxies": names, "how": how, "chosen_on": value, "held_out": spearman(held, target[judge]),
-            "all": spearman(total, target)}  # fmt: skip
+            "all": spearman(aggregate({n: columns[n] for n in names}, how), target)}  # fmt: skip
 
 
-def summary(values: dict[str, list[float]], seconds: dict[str, float], picks: np.ndarray, acc: np.ndarray) -> Any:
-    space, count = NasBench201(), len(picks)
-    columns = {n: np.asarray(v) for n, v in values.items() if len(v) == count}
+def summary(lines: list[dict[str, Any]], setting: str, table: Table) -> dict[str, Any]:
+    rows = np.array([line["key"] for line in lines])
+    picks, space = table.picks[rows], NasBench201()
+    columns = {n: np.array([line["values"][n] for line in lines]) for n in MEASURED}
     columns["flops"] = Macs().table(space, TASK).form.batch(picks)
     columns["params"] = Params().table(space, TASK).form.batch(picks)
     columns["layers"] = ((picks == 2) | (picks == 3)).sum(1).astype(float)
+    main, half = (table.column(t)[rows] for t in TARGETS)
     found: dict[str, Any] = {}
-    for name, v in {**columns, **{n: np.asarray(v) for n, v in values.items() if len(v) < count}}.items():
-        ranks = np.where(np.isfinite(v), v, -np.inf)
+    for name, v in columns.items():
+        ranks = stats.rankdata(np.where(np.isfinite(v), v, -np.inf))
         found[name] = {
-            "cells": len(v), "spearman": spearman(stats.rankdata(ranks), acc[: len(v)]),
-            "kendall": float(stats.kendalltau(stats.rankdata(ranks), acc[: len(v)]).statistic),
-            "published": PUBLISHED.get(name),
+            "spearman": spearman(ranks, main), "interval": interval(ranks, main),
+            "kendall": float(stats.kendalltau(ranks, main).statistic), "spearman_25k": spearman(ranks, half),
+            "published": PUBLISHED.get(name), "not_finite": int((~np.isfinite(v)).sum()),
         }  # fmt: skip
-        if name in seconds:
-            found[name]["networks_per_second"] = len(v) / seconds[name]
     trace = columns["ntk_trace"]
     below = trace < trace.mean()
-    found["ntk_trace"]["conditioned"] = {"cells": int(below.sum()), "spearman": spearman(trace[below], acc[below])}
-    best = max(columns, key=lambda n: found[n]["spearman"])
-    return {"cells": count, "batch": BATCH, "cells_a_stage": 1, "channels": 8, "proxies": found, "best_single": best,
-            "aggregate": chosen(columns, acc)}  # fmt: skip
+    found["ntk_trace"]["conditioned"] = {"cells": int(below.sum()), "spearman": spearman(trace[below], main[below])}
+    cells, channels, count = SETTINGS[setting]
+    return {"setting": setting, "cells": len(rows), "batch": count, "cells_a_stage": cells, "channels": channels,
+            "targets": TARGETS, "proxies": found, "best_single": max(columns, key=lambda n: found[n]["spearman"]),
+            "aggregate": chosen(columns, main)}  # fmt: skip
 
 
-def main(minutes: float = 15.0, cells: float = 1000) -> None:
-    torch.set_num_threads(1)
-    space = NasBench201().sketch()
-    table = read_table([DATA / "nasbench201/nasbench201.csv.gz"], space)
-    rows = np.random.default_rng(0).choice(len(table), int(cells), replace=False)
-    x, y = batch()
-    values: dict[str, list[float]] = {n: [] for n in MEASURED}
-    seconds, end = dict.fromkeys(MEASURED, 0.0), time.monotonic() + 60 * minutes
-    for n, row in enumerate(rows):
-        torch.manual_seed(n)
-        net = space.network(Arch(tuple(table.picks[row].tolist())), TASK)
-        for name, proxy in MEASURED.items():
-            if name != "grasp" or n < GRASP:
-                start = time.process_time()
-                values[name].append(proxy(net, x, y))
-                seconds[name] += time.process_time() - start
-        if time.monotonic() > end:
-            break
-        if n % 50 == 49:
-            print(n + 1, flush=True)
-    done = rows[: len(values["synflow"])]
-    results = summary(values, seconds, table.picks[done], table.column("cifar10_test_200")[done])
-    record("nasi_proxies", results)
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--setting", choices=SETTINGS, default="published")
+    parser.add_argument("--cells", type=int, default=2000)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=600.0)
+    parser.add_argument("--shard", help="I/N: only the cells of worker I of N, and no summary")
+    a = parser.parse_args()
+    if a.shard:
+        work(a)
+        return
+    start = time.monotonic()
+    spread(a.workers)
+    seconds, table = time.monotonic() - start, nasbench201()
+    wanted = set(sampled(table, a.cells))
+    lines = [line for line in Lines(f"nasi_proxies_{a.setting}").all() if line["key"] in wanted]
+    results = summary(sorted(lines, key=lambda line: line["key"]), a.setting, table)
+    results |= {"seconds_of_this_run": round(seconds, 1), "workers": a.workers, "device": a.device}
+    record(f"nasi_proxies_{a.setting}", results)
+    for device in dict.fromkeys(("cpu", a.device)):
+        results.setdefault("networks_per_second", {})[device] = speeds(a.setting, device)
+        record(f"nasi_proxies_{a.setting}", results)
     for name, entry in sorted(results["proxies"].items(), key=lambda e: -e[1]["spearman"]):
-        print(f"{name:<14}{entry['spearman']:7.3f}  published {entry['published']}")
-    print(results["aggregate"])
+        print(f"{name:<14}{entry['spearman']:7.3f} {entry['interval']}  published {entry['published']}")
+    print(results["aggregate"], results["networks_per_second"])
 
 
 if __name__ == "__main__":
-    main(*(float(a) for a in sys.argv[1:3]))
+    main()

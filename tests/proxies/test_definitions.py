@@ -151,3 +151,17 @@ def test_expressivity_of_features_by_hand(batch):
     assert proxy(nn.Sequential(nn.Identity()), x, y) == pytest.approx(0.0, abs=1e-9)
     assert proxy(nn.Sequential(nn.Identity()), torch.ones_like(x), y) == 0.0
     assert proxy(small(), *batch) > 0
+
+
+def test_sum_of_image_norms_under_batch_statistics(batch):
+    """Every image's own loss, with all images in the batch-norm: one backward pass an image."""
+    torch.manual_seed(5)
+    net = nn.Sequential(nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten(), nn.Linear(27, 2)).double()
+    x, y = batch
+    losses, expected = F.cross_entropy(net(x), y, reduction="none"), 0.0
+    for loss in losses:
+        expected += sum(
+            float(g.pow(2).sum()) for g in torch.autograd.grad(loss, list(net.parameters()), retain_graph=True)
+        )
+    assert PROXIES["ntk_trace"](form="sum")(net, x, y) == pytest.approx(expected)
+    assert PROXIES["ntk_trace"](form="sum", norm="running")(net, x, y) != pytest.approx(expected, rel=1e-3)
