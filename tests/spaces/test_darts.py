@@ -6,6 +6,7 @@ from sartor import zoo
 from sartor.arch import canonical
 from sartor.costs.macs import Macs
 from sartor.costs.params import Params
+from sartor.engine.curvature import prepare
 from sartor.errors import BadInput, Infeasible
 from sartor.genotype import OPERATIONS, PUBLISHED, Cell, Genotype
 from sartor.quadratic import Limit, Quadratic
@@ -14,6 +15,7 @@ from sartor.solvers.base import Problem
 from sartor.solvers.frontier import frontier
 from sartor.spaces._darts_nets import CellNet, DropPath, Frame
 from sartor.spaces._darts_ops import FactorizedReduce
+from sartor.spaces.base import Gates
 from sartor.spaces.darts import Darts
 from sartor.task import Task
 
@@ -192,6 +194,17 @@ def test_options_are_checked():
     with pytest.raises(BadInput, match="DARTS_V2"):
         zoo.cell_entry("nope")
     assert set(OPERATIONS) == set(Darts().choices[0].options)
+
+
+def test_without_batch_norms_the_mixture_runs_on_every_device():
+    space = Darts(cells=3, channels=4).fitted(TINY)
+    torch.manual_seed(0)
+    net = space.supernet(TINY)
+    prepare(net, "kaiming", "off")
+    x, gates = torch.randn(2, 1, 8, 8), Gates(tuple(torch.rand(n) for n in space.sizes))
+    plain = net(x, gates)
+    net.grouped = True  # as on a GPU
+    torch.testing.assert_close(net(x, gates), plain)
 
 
 @pytest.mark.parametrize("task", [TINY, Task(3, 9, 1)])

@@ -93,7 +93,7 @@ class NASI(Method):
         factor = max(1, task.image // self.side)
         task = dataclasses.replace(task, image=task.image // factor)
         source = _noise(task, self.batch, seeds, device) if source is None else _smaller(source, factor)
-        reward = Reward(self, space, task, seeds, source, device)
+        reward = Reward(self, space.relaxed(), task, seeds, source, device)
         nu, seen = self._nu(reward), []
         for step in range(self.steps):
             seen.append(reward(step))
@@ -103,7 +103,7 @@ class NASI(Method):
             "steps": self.steps, "nu": nu, "above_nu": above, "x": _statistics([x for x, _ in seen]),
             "seconds": round(time.monotonic() - start, 3),
         }  # fmt: skip
-        return reward.quadratic(delta), facts
+        return space.lift(reward.quadratic(delta)), facts
 
     def delta(self, seen: Sequence[tuple[float, Tensor]], nu: float) -> tuple[Tensor, float]:
         """Delta* from x and ``dx / d alpha`` of every step, and the share of steps above nu."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -27,9 +27,6 @@ from sartor.spaces._darts_ops import (
 from sartor.spaces.base import Gates, Picks, Supernet
 from sartor.task import Task
 
-if TYPE_CHECKING:
-    from sartor.spaces.darts import Darts
-
 _STEM_MULTIPLIER = 3  # width of the small stem, in widths of the first cells
 _LEAST_SIDE = 4  # a map smaller than this is not reduced any more
 
@@ -44,6 +41,7 @@ class Slot:
     width: int
     side_before: int
     side: int
+    pooled: bool = False  # a reduction cell max-pools its inputs and then has stride 1 (NASI's search network)
 
     @property
     def shrinks(self) -> bool:
@@ -58,12 +56,18 @@ class Slot:
     def preprocess(self, number: int, affine: bool = True) -> nn.Module:
         """What brings input 0 or 1 to the cell's width and side."""
         if number == 0 and self.shrinks:
-            return FactorizedReduce(self.before, self.width, affine)
-        return ReluConvBn(self.last if number else self.before, self.width, affine)
+            made: nn.Module = FactorizedReduce(self.before, self.width, affine)
+        else:
+            made = ReluConvBn(self.last if number else self.before, self.width, affine)
+        return nn.Sequential(nn.MaxPool2d(2, ceil_mode=True), made) if self.reduces and self.pooled else made
 
     def stride(self, source: int) -> int:
         """A reduction cell halves the maps that come from outside."""
-        return 2 if self.reduces and source < INPUTS else 1
+        return 2 if self.reduces and not self.pooled and source < INPUTS else 1
+
+    def side_of(self, source: int) -> int:
+        """The side of the map that an operation on `source` reads."""
+        return self.side if source < INPUTS and not (self.reduces and self.pooled) else self.out_side
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,7 @@ class Frame:
     squeeze: bool = False  # squeeze-excitation on the outputs of the first two thirds of the cells
     pool_norm: bool = False  # a batch-norm without parameters after every pooling
     auxiliary: bool = False  # a second classifier after the last reduction, in training
+    pooled: bool = False  # reduction cells max-pool their inputs instead of having strides
 
     def stem_width(self) -> int:
         """Channels that the first cell sees."""
@@ -96,7 +101,7 @@ class Frame:
         for k in range(self.cells):
             reduces = k in (self.cells // 3, 2 * self.cells // 3) and side >= _LEAST_SIDE
             width *= 2 if reduces else 1
-            slot = Slot(reduces, before, last, width, side_before, side)
+            slot = Slot(reduces, before, last, width, side_before, side, self.pooled)
             made.append(slot)
             before, last = last, width * outputs[reduces]
             side_before, side = side, slot.out_side
@@ -122,7 +127,7 @@ class StackedCell(nn.Module):
         states = [self.preprocess[0](before), self.preprocess[1](last)]
         for read, operations in zip(self.sources, self.nodes, strict=True):
             paths = [self._path(op, states[s]) for s, op in zip(read, operations, strict=True)]
-            states.append(_sum(paths) if paths else last.new_zeros(len(last), self.empty[0], *(self.empty[1],) * 2))
+            states.append(_sum(paths) if paths else nothing(last, *self.empty))
         return torch.cat([states[n] for n in self.concat], 1)
 
     def _path(self, op: nn.Module, x: Tensor) -> Tensor:
@@ -204,8 +209,7 @@ class MixedCell(nn.Module):
             here = [e for e, n in enumerate(self.into) if n == node]
             paths = [run(e, self.edges[e], states[self.sources[e]]) for e in here]
             present = [p for p in paths if p is not None]
-            side = self.slot.out_side
-            states.append(_sum(present) if present else last.new_zeros(len(last), self.slot.width, side, side))
+            states.append(_sum(present) if present else nothing(last, self.slot.width, self.slot.out_side))
         return torch.cat(states[INPUTS:], 1)
 
     def free(self, edge: int, option: int) -> None:
@@ -221,10 +225,26 @@ class MixedCell(nn.Module):
                     setattr(module, name, buffer.new_empty(0))
 
 
+class Cells(Protocol):
+    """What the search network asks of a space of cells; `kind` is 0 for normal cells and 1 for reduction cells."""
+
+    @property
+    def sizes(self) -> tuple[int, ...]: ...
+
+    @property
+    def edges(self) -> tuple[tuple[int, int], ...]: ...
+
+    def reads(self, picks: Picks, kind: int) -> Picks: ...
+
+    def edge_weights(self, kind: int, weights: Sequence[Any]) -> list[Any]: ...
+
+    def genotype(self, arch: Arch) -> Genotype: ...
+
+
 class DartsSupernet(nn.Module, Supernet):
     """All cells of the space in one set of weights; a cell type's decisions hold for all of its replicas."""
 
-    def __init__(self, space: Darts, frame: Frame, task: Task) -> None:
+    def __init__(self, space: Cells, frame: Frame, task: Task) -> None:
         super().__init__()
         self.space, self.frame, self.task = space, replace(frame, pool_norm=True), task
         slots = frame.slots(task.image)
@@ -232,6 +252,7 @@ class DartsSupernet(nn.Module, Supernet):
         self.cells: Any = nn.ModuleList(MixedCell(s, space.edges) for s in slots)
         self.classifier = Classifier(4 * slots[-1].width, task.classes)
         self.wiped: set[tuple[int, int]] = set()  # (choice, option)
+        self._freed: tuple[set[tuple[int, int]], ...] = (set(), set())  # of each kind of cell: (edge, operation)
         # Mixtures by few large kernels, or edge by edge; None: the former on a GPU, which small kernels starve.
         self.grouped: bool | None = None
         self._plans: dict[tuple[bool, int, torch.device], list[Source]] = {}
@@ -242,12 +263,15 @@ class DartsSupernet(nn.Module, Supernet):
     def trace(self, x: Tensor, who: Arch | Picks | Gates) -> tuple[list[Tensor], Tensor]:
         """The features after the stem and after every cell, and the logits."""
         runs = self._runs(who, x.device)
+        # Without batch-norms (search at initialisation takes them out) there is nothing to group.
+        normed = isinstance(self.cells[0].edges[0][-1][-1], nn.BatchNorm2d)
+        grouped = normed and (x.is_cuda if self.grouped is None else self.grouped)
         stem = self.stem(x)
         before, last = stem if isinstance(stem, tuple) else (stem, stem)
         features = [last]
         for cell in self.cells:
             run = runs[cell.slot.reduces]
-            if isinstance(run, _Mixture) and (x.is_cuda if self.grouped is None else self.grouped):
+            if isinstance(run, _Mixture) and grouped:
                 plan = self._plan(cell.slot.reduces, run.wiped, x.device)
                 out = mixed_cell(cell, plan, before, last, run.edge_weights)
             else:
@@ -260,7 +284,7 @@ class DartsSupernet(nn.Module, Supernet):
         """The grouped form's plan, made once: options are only ever wiped, so their number says which."""
         key = reduces, len(wiped), device
         if key not in self._plans:
-            self._plans[key] = sources(self.space.edges, wiped, reduces, device)
+            self._plans[key] = sources(self.space.edges, wiped, reduces and not self.frame.pooled, device)
         return self._plans[key]
 
     def _runs(self, who: Arch | Picks | Gates, device: torch.device) -> list[Any]:
@@ -270,7 +294,7 @@ class DartsSupernet(nn.Module, Supernet):
             return [_OnePath(self.space.reads(rows, kind)[0]) for kind in (0, 1)]
         if isinstance(who, np.ndarray):
             return [_ManyPaths(self.space.reads(who, kind), device) for kind in (0, 1)]
-        return [_Mixture(self.space, kind, who, self.wiped) for kind in (0, 1)]
+        return [_Mixture(self.space.edge_weights(kind, who.weights), self._freed[kind]) for kind in (0, 1)]
 
     def extract(self, arch: Arch) -> CellNet:
         """The stand-alone network with this one's weights and statistics; poolings keep their batch-norms."""
@@ -289,12 +313,22 @@ class DartsSupernet(nn.Module, Supernet):
 
     def wipe(self, gone: Iterable[tuple[int, int]]) -> None:
         """Options ``(choice, option)`` that no mixture uses any more leave the computation; their weights are freed."""
-        for choice, option in set(gone) - self.wiped:
-            kind, edge = self.space.edge_of(choice)
-            for cell in self.cells:
-                if int(cell.slot.reduces) == kind:
-                    cell.free(edge, option)
-            self.wiped.add((choice, option))
+        self.wiped |= set(gone)
+        like = self.classifier.linear.weight
+        alive = [torch.ones(n, dtype=like.dtype) for n in self.space.sizes]
+        for choice, option in self.wiped:
+            alive[choice][option] = 0.0
+        for kind, freed in enumerate(self._freed):
+            unused = {
+                (edge, option)
+                for edge, weight in enumerate(self.space.edge_weights(kind, alive))
+                for option in (weight == 0.0).nonzero().flatten().tolist()
+            }
+            for edge, option in unused - freed:
+                for cell in self.cells:
+                    if int(cell.slot.reduces) == kind:
+                        cell.free(edge, option)
+            freed |= unused
 
 
 class _OnePath:
@@ -329,20 +363,19 @@ class _ManyPaths:
 
 
 class _Mixture:
-    """Equation 1: ``p = sum_i u_i f_i``, times the weight that the node's gate gives this edge."""
+    """Equation 1: ``p = sum_i u_i f_i`` on every edge, but for what is wiped: (edge, operation)."""
 
-    def __init__(self, space: Darts, kind: int, gates: Gates, wiped: set[tuple[int, int]]) -> None:
-        edges = range(len(space.edges))
-        choices = [space.choice_of(kind, e) for e in edges]
-        self.wiped = {(e, o) for e in edges for o in range(len(OPERATIONS)) if (choices[e], o) in wiped}
-        self.edge_weights: list[Tensor] = []
-        for e in edges:
-            weight, share = gates.weights[choices[e]], space.openness(kind, e, gates.weights)
-            self.edge_weights.append(weight if share is None else weight * share)
+    def __init__(self, edge_weights: list[Tensor], wiped: set[tuple[int, int]]) -> None:
+        self.edge_weights, self.wiped = edge_weights, wiped
 
     def __call__(self, edge: int, operations: Any, x: Tensor) -> Tensor | None:
         left = [o for o in range(len(OPERATIONS)) if (edge, o) not in self.wiped]
-        return _sum([self.edge_weights[edge][o] * operations[o](x) for o in left])
+        return _sum([self.edge_weights[edge][o] * operations[o](x) for o in left]) if left else None
+
+
+def nothing(like: Tensor, width: int, side: int) -> Tensor:
+    """A node that nothing reaches."""
+    return like.new_zeros(len(like), width, side, side)
 
 
 def _sum(terms: Sequence[Tensor]) -> Tensor:

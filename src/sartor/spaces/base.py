@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from sartor.arch import Arch, Choice, canonical
 from sartor.errors import BadInput
-from sartor.quadratic import Limit
+from sartor.quadratic import Limit, Quadratic
 from sartor.switches import Circuit, Switch
 from sartor.task import Task
 
@@ -114,6 +114,14 @@ class Space(ABC):
     def sketch(self) -> Space:
         """The same choices in a smaller network, for methods that judge networks without training; optional."""
         return self
+
+    def relaxed(self) -> Space:
+        """The space that search at initialisation draws from, where it is another; `lift` brings its score back."""
+        return self
+
+    def lift(self, score: Quadratic) -> Quadratic:
+        """A score over the choices of `relaxed` as one over this space's; where they are the same, itself."""
+        return score
 
     @property
     def sizes(self) -> tuple[int, ...]:

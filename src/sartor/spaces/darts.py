@@ -26,6 +26,7 @@ from sartor.task import Task
 if TYPE_CHECKING:
     from sartor.spaces._darts_nets import CellNet, DartsSupernet, Frame, Slot
 
+When = tuple[tuple[int, int], ...]
 NODES = 4
 KINDS = ("normal", "reduce")
 # Image side from which a preset applies: (cells, channels, stem). 32 pixels get the paper's search network.
@@ -87,14 +88,18 @@ class Darts(Space):
         """The choice that decides an edge's operation."""
         return self._index[kind][edge]
 
-    def edge_of(self, choice: int) -> tuple[int, int]:
-        """The inverse of `choice_of`: (kind, edge)."""
-        return next((kind, row.index(choice)) for kind, row in enumerate(self._index) if choice in row)
-
     def openness(self, kind: int, edge: int, weights: Sequence[Any]) -> Any:
         """The weight that its node's gate gives an edge: that of all pairs with it; None for the first node's."""
         needs = self.choices[self.choice_of(kind, edge)].needs
         return sum(weights[needs[0][0]][pair] for pair in needs[0][1]) if needs else None
+
+    def edge_weights(self, kind: int, weights: Sequence[Any]) -> list[Any]:
+        """The weight of every operation on every edge of a cell in a mixture."""
+        found = []
+        for edge in range(len(self.edges)):
+            weight, share = weights[self.choice_of(kind, edge)], self.openness(kind, edge, weights)
+            found.append(weight if share is None else weight * share)
+        return found
 
     def reads(self, picks: Picks, kind: int) -> Picks:
         """The operation on every edge of every row's cell, (rows, 14); -1 where the node does not keep the edge."""
@@ -227,40 +232,48 @@ class Darts(Space):
 
     def parts(self, task: Task) -> Iterator[Part]:
         """Stem, head and the cells' input layers, always there; every operation where its edge is kept."""
-        from sartor.spaces import _darts_ops as ops
+        frame = self.frame(task)
+        yield from frame_parts(frame, task)
+        for slot in frame.slots(task.image):
+            for edge, (_, source) in enumerate(self.edges):
+                choice = self.choice_of(int(slot.reduces), edge)
+                needs = self.choices[choice].needs
+                for option, name in enumerate(OPERATIONS):
+                    mine = (choice, option)
+                    whens = [((hub, pair), mine) for hub, kept in needs for pair in kept] if needs else [(mine,)]
+                    for when in whens:
+                        yield from operation_part(slot, source, name, self.pool_norm, when)
 
-        frame, image = self.frame(task), (task.channels, task.image, task.image)
-        name, stem = ("large", ops.LargeStem) if frame.large else ("small", ops.SmallStem)
-        key = f"stem_{name}_i{task.channels}_o{frame.stem_width()}_r{task.image}"
-        yield Part(key, partial(stem, task.channels, frame.stem_width()), image)
-        slots = frame.slots(task.image)
-        for slot in slots:
-            yield from self._cell_parts(slot)
-        last, side = 4 * slots[-1].width, slots[-1].out_side
-        key = f"head_i{last}_o{task.classes}_r{side}"
-        yield Part(key, partial(ops.Classifier, last, task.classes), (last, side, side))
 
-    def _cell_parts(self, slot: Slot) -> Iterator[Part]:
-        from sartor.spaces._darts_ops import operation
+def frame_parts(frame: Frame, task: Task) -> Iterator[Part]:
+    """What every network of stacked cells has: stem, head and the layers that bring a cell's inputs to its width."""
+    from sartor.spaces import _darts_ops as ops
 
+    name, stem = ("large", ops.LargeStem) if frame.large else ("small", ops.SmallStem)
+    key = f"stem_{name}_i{task.channels}_o{frame.stem_width()}_r{task.image}"
+    yield Part(key, partial(stem, task.channels, frame.stem_width()), (task.channels, task.image, task.image))
+    slots = frame.slots(task.image)
+    for slot in slots:
         for number, (inputs, side) in enumerate(((slot.before, slot.side_before), (slot.last, slot.side))):
             kind = "reduce" if number == 0 and slot.shrinks else "input"
+            kind = f"pooled_{kind}" if slot.reduces and slot.pooled else kind
             key = f"{kind}_i{inputs}_o{slot.width}_r{side}"
             yield Part(key, partial(slot.preprocess, number), (inputs, side, side))
-        for edge, (_, source) in enumerate(self.edges):
-            choice, stride = self.choice_of(int(slot.reduces), edge), slot.stride(source)
-            side = slot.side if source < INPUTS else slot.out_side
-            for option, name in enumerate(OPERATIONS):
-                if name == "skip_connect" and stride == 1:
-                    continue  # nothing is computed
-                kind = "reduce" if name == "skip_connect" else name
-                key = f"{kind}_i{slot.width}_o{slot.width}_r{side}" + ("" if kind == "reduce" else f"_s{stride}")
-                build = partial(operation, name, slot.width, stride, pool_norm=self.pool_norm)
-                shape, mine = (slot.width, side, side), (choice, option)
-                needs = self.choices[choice].needs
-                whens = [((hub, pair), mine) for hub, kept in needs for pair in kept] if needs else [(mine,)]
-                for when in whens:
-                    yield Part(key, build, shape, when)
+    last, side = 4 * slots[-1].width, slots[-1].out_side
+    key = f"head_i{last}_o{task.classes}_r{side}"
+    yield Part(key, partial(ops.Classifier, last, task.classes), (last, side, side))
+
+
+def operation_part(slot: Slot, source: int, name: str, pool_norm: bool, when: When) -> Iterator[Part]:
+    """An operation on one of a cell's nodes; an identity of stride 1 computes nothing and is none."""
+    from sartor.spaces._darts_ops import operation
+
+    stride, side, width = slot.stride(source), slot.side_of(source), slot.width
+    if name == "skip_connect" and stride == 1:
+        return
+    kind = "reduce" if name == "skip_connect" else name
+    key = f"{kind}_i{width}_o{width}_r{side}" + ("" if kind == "reduce" else f"_s{stride}")
+    yield Part(key, partial(operation, name, width, stride, pool_norm=pool_norm), (width, side, side), when)
 
 
 PLUGIN = Darts
