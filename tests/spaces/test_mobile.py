@@ -9,7 +9,7 @@ from sartor.arch import Arch
 from sartor.errors import BadInput
 from sartor.spaces._elastic import CONFIGS
 from sartor.spaces._grouped_norm import GroupedNorm
-from sartor.spaces._multipath import plan_stages
+from sartor.spaces._multipath import prepare, stage_plans
 from sartor.spaces.mobile import FRAMES, Mobile
 from sartor.task import Task
 
@@ -321,13 +321,15 @@ def test_grouped_norm_of_evenly_sorted_images_is_the_general_one():
 
 def test_dealt_paths_give_one_set_of_shapes_and_every_option_alike():
     space = Mobile(preset="small")
-    shapes, picks = set(), []
+    shapes, layouts, picks = set(), set(), []
     for seed in range(30):
         drawn = space.sample_picks(np.random.default_rng(seed), 72)
+        layouts.add(prepare(drawn, torch.device("cpu")).same)  # one recording of the step serves all of them
         picks.append(drawn)
-        plans = plan_stages(drawn, torch.device("cpu"))
+        plans = stage_plans(prepare(drawn, torch.device("cpu")))
         shapes.add(tuple((len(take), plan.small, plan.even) for stage in plans for take, _, plan in stage.steps))
     assert shapes == {tuple((n, n // 2, True) for _ in range(5) for n in (72, 72, 48, 24))}
+    assert len(layouts) == 1
     drawn = np.concatenate(picks)
     for i, size in enumerate(space.sizes):
         counts = np.bincount(drawn[:, i], minlength=size)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,19 +21,28 @@ from torch import Tensor, nn
 
 from sartor.data.augment import Augment
 from sartor.data.base import Index
+from sartor.drawn import Drawn
 from sartor.engine import checkpoint
 from sartor.engine.device import Engine
 from sartor.engine.feed import Feed
+from sartor.engine.graphs import Repeated
 from sartor.engine.recipe import MovingAverage, Recipe
 from sartor.errors import BadInput, Diverged, RunError
 from sartor.run import Run
 
-# (images, labels, random stream of this step) -> named losses, of which "loss" is minimised
-Loss = Callable[[Tensor, Tensor, np.random.Generator], dict[str, Tensor]]
+# (random stream of this step, images) -> what the step draws; with `Drawn` the step may be replayed as a CUDA graph
+Draw = Callable[[np.random.Generator, int], Any]
+# (images, labels, what was drawn) -> named losses, of which "loss" is minimised
+Loss = Callable[[Tensor, Tensor, Any], dict[str, Tensor]]
 History = list[dict[str, float]]
 # (the training with its batch size, the optimiser, epoch, step, steps): what else follows a step of the optimiser
 After = Callable[["Training", torch.optim.SGD, int, int, int], None]
 _CHECK_EVERY = 200  # steps between looks at the loss: each look waits for the device
+
+
+def nothing(rng: np.random.Generator, images: int) -> Drawn:
+    """The `draw` of a loss that is the same function of images and labels at every step."""
+    return Drawn()
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +50,8 @@ class Training:
     """One phase of training: a network, its recipe and where its data comes from.
 
     `extra` is further state (with `state_dict` and `load_state_dict`) that belongs into the checkpoint; it is loaded
-    before the network, which it may shape.
+    before the network, which it may shape. `draw` makes of a step's random stream what the loss is given; without it
+    the loss is given the stream itself.
     """
 
     name: str
@@ -53,6 +63,7 @@ class Training:
     run: Run
     extra: Mapping[str, Any] = field(default_factory=dict)
     after: After | None = None
+    draw: Draw | None = None
 
     @property
     def engine(self) -> Engine:
@@ -74,15 +85,17 @@ def fit(training: Training) -> History:
             module.p = t.recipe.dropout
     state = {**t.extra, "net": t.net, "optimiser": optimiser, "average": average}
     epoch, batch, history = _resume(t, state)
+    gradients = _Gradients(t)
     with t.run.reporter.bar(t.name, t.recipe.epochs) as bar:
         while epoch < t.recipe.epochs:
             bar.to(epoch, _note(history))
             try:
                 now = replace(t, recipe=replace(t.recipe, batch=batch))
-                history.append(_epoch(now, optimiser, average, epoch))
+                history.append(_epoch(now, gradients, optimiser, average, epoch))
             except RuntimeError as error:
                 if not _out_of_memory(error):
                     raise
+                gradients.repeated.forget()
                 batch = _smaller(t, batch, error)
                 epoch, _, history = _resume(t, state)
                 continue
@@ -103,24 +116,61 @@ def _drop_paths(net: nn.Module, probability: float) -> None:
             module.path_p = probability  # type: ignore[assignment]
 
 
-def _epoch(t: Training, optimiser: torch.optim.SGD, average: MovingAverage, epoch: int) -> dict[str, float]:
+class _Gradients:
+    """The losses of a batch; their gradient is left in the parameters' `.grad`."""
+
+    def __init__(self, t: Training) -> None:
+        self.t, self.drawn = t, Drawn()
+        self.parameters: list[nn.Parameter] = []
+        self.path_p = 0.0
+        self.repeated = Repeated(self._recordable, t.engine.device)
+
+    def start(self, path_p: float) -> list[nn.Parameter]:
+        """Before an epoch, at whose end parameters may have stopped training: those that do."""
+        _drop_paths(self.t.net, path_p)
+        self.path_p, self.parameters = path_p, [p for p in self.t.net.parameters() if p.requires_grad]
+        return self.parameters
+
+    def __call__(self, x: Tensor, y: Tensor, rng: np.random.Generator) -> dict[str, Tensor]:
+        drawn = rng if self.t.draw is None else self.t.draw(rng, len(y))
+        if not isinstance(drawn, Drawn):
+            return self._backward(x, y, drawn)
+        self.drawn = drawn
+        losses, gradients = self.repeated((x, y, *drawn.tensors), (drawn.same, self.path_p, len(self.parameters)))
+        for parameter, gradient in zip(self.parameters, gradients, strict=True):
+            parameter.grad = gradient
+        return losses
+
+    def _recordable(self, tensors: Sequence[Tensor]) -> tuple[dict[str, Tensor], list[Tensor | None]]:
+        x, y, *rest = tensors
+        losses = self._backward(x, y, Drawn(tuple(rest), self.drawn.same))
+        return losses, [p.grad for p in self.parameters]
+
+    def _backward(self, x: Tensor, y: Tensor, drawn: Any) -> dict[str, Tensor]:
+        for parameter in self.parameters:
+            parameter.grad = None
+        with self.t.engine.autocast():
+            losses = self.t.loss(x, y, drawn)
+        losses["loss"].backward()  # type: ignore[no-untyped-call]
+        return {name: value.detach() for name, value in losses.items()}
+
+
+def _epoch(
+    t: Training, gradients: _Gradients, optimiser: torch.optim.SGD, average: MovingAverage, epoch: int
+) -> dict[str, float]:
     """One pass over the training images; the mean of every named loss."""
     start, images = time.monotonic(), 0
     sums: dict[str, Any] = {}
     torch.manual_seed(t.feed.seeds.number(f"torch/{t.name}", epoch, t.engine.rank))  # dropout
     steps = len(t.feed.batches(t.index, t.recipe.batch, t.name))
     augment = Augment.for_task(t.feed.images.task, t.recipe.augment)
-    parameters = [p for p in t.net.parameters() if p.requires_grad]
     t.net.train()
-    _drop_paths(t.net, t.recipe.drop_path * epoch / t.recipe.epochs)
+    parameters = gradients.start(t.recipe.drop_path * epoch / t.recipe.epochs)
     k = 0
     for k, (x, y) in enumerate(t.feed.train(t.index, t.recipe.batch, augment, t.name, epoch)):
         for group in optimiser.param_groups:
             group["lr"] = t.recipe.rate((epoch + k / steps) / t.recipe.epochs)
-        optimiser.zero_grad(set_to_none=True)
-        with t.engine.autocast():
-            losses = t.loss(x, y, t.feed.seeds.rng(f"step/{t.name}", epoch, k, t.engine.rank))
-        losses["loss"].backward()  # type: ignore[no-untyped-call]
+        losses = gradients(x, y, t.feed.seeds.rng(f"step/{t.name}", epoch, k, t.engine.rank))
         t.engine.average_gradients(parameters)
         if t.recipe.clip:
             nn.utils.clip_grad_norm_(parameters, t.recipe.clip, foreach=True)
@@ -130,7 +180,7 @@ def _epoch(t: Training, optimiser: torch.optim.SGD, average: MovingAverage, epoc
             t.after(t, optimiser, epoch, k, steps)
         images += len(y) * t.engine.world
         for name, value in losses.items():
-            sums[name] = sums.get(name, 0.0) + value.detach()
+            sums[name] = sums.get(name, 0.0) + value
         if k % _CHECK_EVERY == _CHECK_EVERY - 1:
             _check(t, _means(t, sums, k + 1), epoch)
     means = _means(t, sums, k + 1)

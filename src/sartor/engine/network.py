@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from sartor.data.base import Splits
+from sartor.drawn import Drawn
 from sartor.engine import distill
 from sartor.engine.evaluate import recalibrate
 from sartor.engine.feed import Feed
-from sartor.engine.fit import History, Training, fit
+from sartor.engine.fit import History, Training, fit, nothing
 from sartor.engine.recipe import Recipe
 from sartor.run import Run
 
@@ -31,12 +31,13 @@ def train_network(
         net.attach_auxiliary()  # type: ignore[operator]
         feed.engine.place(net)
 
-    def loss(x: Tensor, y: Tensor, rng: np.random.Generator) -> dict[str, Tensor]:
+    def loss(x: Tensor, y: Tensor, drawn: Drawn) -> dict[str, Tensor]:
         logits = net(x)
         labels = distill.label_loss(logits, y, recipe.smoothing)
         if head:
             inner: Any = net.auxiliary_logits
             labels = labels + recipe.auxiliary * distill.label_loss(inner, y, recipe.smoothing)
+            net.auxiliary_logits = None  # type: ignore[assignment] # kept, it would keep the step's whole graph
         if teacher is None:
             return {"loss": labels}
         with torch.no_grad():
@@ -44,7 +45,7 @@ def train_network(
         imitation = distill.imitation_loss(logits, target)
         return {"loss": labels + TEACHER_WEIGHT * imitation, "labels": labels, "imitation": imitation}
 
-    history = fit(Training(name, net, loss, recipe, feed, splits.train, run))
+    history = fit(Training(name, net, loss, recipe, feed, splits.train, run, draw=nothing))
     if head:
         net.detach_auxiliary()  # type: ignore[operator]
     recalibrate(net, calibration(feed, splits), feed.engine.cast(lambda x, _: net(x)))

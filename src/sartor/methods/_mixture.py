@@ -16,8 +16,10 @@ import torch
 from torch import Tensor
 
 from sartor.data.augment import Augment
+from sartor.drawn import Drawn
 from sartor.engine.distill import label_loss
 from sartor.engine.fit import History, Training, fit
+from sartor.engine.graphs import Repeated
 from sartor.engine.recipe import Recipe
 from sartor.methods.base import Job
 from sartor.quadratic import Quadratic
@@ -84,12 +86,13 @@ class Search:
             self.train = self.held
         self.history: list[dict[str, Any]] = []
         self._batches: Iterator[tuple[Tensor, Tensor]] = iter(())
+        self._rewards, self._freed = Repeated(self._gradients, job.engine.device), 0
 
     def run(self) -> History:
         """Alternate until the recipe's epochs are over; goes on where a killed search stopped."""
         job = self.job
         training = Training(self.name, self.net, self._loss, self.recipe, job.feed, self.train, job.run)
-        return fit(replace(training, extra={"mixture": self}, after=self._after))
+        return fit(replace(training, extra={"mixture": self}, after=self._after, draw=self._mixture))
 
     def gates(self, weights: Sequence[Tensor]) -> Any:
         """The mixture that the supernet runs; choices with one option have the weight 1."""
@@ -98,11 +101,22 @@ class Search:
         single = {c: like.new_ones(1) for c in self.job.space.forecasters(self.job.task) if c not in rows}
         return self.job.space.mixture({**rows, **single})
 
-    def _loss(self, x: Tensor, y: Tensor, rng: np.random.Generator) -> dict[str, Tensor]:
+    @torch.no_grad()
+    def _mixture(self, rng: np.random.Generator, images: int) -> Drawn:
+        """The present mixture, which a step on the network's weights leaves alone."""
+        return Drawn(tuple(self.learner.weights(self.learner.leaves())))
+
+    def _loss(self, x: Tensor, y: Tensor, mixture: Drawn) -> dict[str, Tensor]:
         """Line 4 of Algorithm 1: the training loss at the present mixture."""
-        with torch.no_grad():
-            weights = self.learner.weights(self.learner.leaves())
-        return {"loss": label_loss(self.net(x, self.gates(weights)), y, self.recipe.smoothing)}
+        return {"loss": label_loss(self.net(x, self.gates(mixture.tensors)), y, self.recipe.smoothing)}
+
+    def _gradients(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Line 7: the loss on the other half differentiated by the mixture."""
+        x, y, *at = tensors
+        leaves = [a.detach().requires_grad_() for a in at]
+        with self.job.engine.autocast():
+            loss = label_loss(self.net(x, self.gates(self.learner.weights(leaves))), y, self.recipe.smoothing)
+        return list(torch.autograd.grad(loss, leaves))
 
     def _after(self, t: Training, optimiser: torch.optim.SGD, epoch: int, step: int, steps: int) -> None:
         """Lines 5 to 12: the other half's gradient by the mixture. Wiped options leave the network once an epoch.
@@ -110,10 +124,7 @@ class Search:
         Once an epoch, since looking which ones left waits for the device; until then their weight is zero.
         """
         x, y = self._next(t, epoch, step)
-        leaves = self.learner.leaves()
-        with t.engine.autocast():
-            loss = label_loss(self.net(x, self.gates(self.learner.weights(leaves))), y, self.recipe.smoothing)
-        gradients = list(torch.autograd.grad(loss, leaves))
+        gradients = self._rewards((x, y, *self.learner.leaves()), key=self._freed)
         t.engine.average(gradients)
         self.learner.step(gradients, len(y) * t.engine.world)
         if step == steps - 1:
@@ -140,6 +151,7 @@ class Search:
         for (choices, _, _), alive in zip(self.groups, self.learner.alive(), strict=True):
             gone += [(choices[f], o) for f, o in (~alive).nonzero().tolist()]
         self.net.wipe(gone)
+        self._freed = len(gone)  # another network from here on
         if optimiser is not None:
             for group in optimiser.param_groups:
                 for p in group["params"]:

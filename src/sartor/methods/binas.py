@@ -15,9 +15,10 @@ from typing import Any, ClassVar, Literal, final
 import numpy as np
 import torch
 
+from sartor.drawn import Drawn
 from sartor.engine import checkpoint, distill
 from sartor.engine.evaluate import accuracy, correct, recalibrate
-from sartor.engine.fit import Training, fit
+from sartor.engine.fit import Training, fit, nothing
 from sartor.engine.network import calibration
 from sartor.engine.recipe import Recipe
 from sartor.errors import BadInput
@@ -120,17 +121,20 @@ class BINAS(Method):
     def _train_heaviest(self, job: Job, net: Any) -> Any:
         heaviest = job.space.heaviest
 
-        def loss(x: torch.Tensor, y: torch.Tensor, rng: np.random.Generator) -> dict[str, torch.Tensor]:
+        def loss(x: torch.Tensor, y: torch.Tensor, drawn: Drawn) -> dict[str, torch.Tensor]:
             return {"loss": distill.label_loss(net(x, heaviest), y, self.smoothing)}
 
         recipe = self._recipe(self.heaviest_epochs, self.heaviest_lr, self.heaviest_decay)
-        return fit(Training("heaviest", net, loss, recipe, job.feed, job.splits.train, job.run))
+        return fit(Training("heaviest", net, loss, recipe, job.feed, job.splits.train, job.run, draw=nothing))
 
     def _train_multipath(self, job: Job, net: Any, teacher: Any) -> Any:
-        def loss(x: torch.Tensor, y: torch.Tensor, rng: np.random.Generator) -> dict[str, torch.Tensor]:
+        def draw(rng: np.random.Generator, images: int) -> Any:
+            return net.prepared(job.space.sample_picks(rng, images), job.engine.device)
+
+        def loss(x: torch.Tensor, y: torch.Tensor, paths: Any) -> dict[str, torch.Tensor]:
             with torch.no_grad():
                 their_features, their_logits = teacher.trace(x)
-            features, logits = net.trace(x, job.space.sample_picks(rng, len(y)))
+            features, logits = net.trace(x, paths)
             labels = distill.label_loss(logits, y, self.smoothing)
             imitation = distill.imitation_loss(logits, their_logits)
             likeness = distill.feature_loss(features, their_features)
@@ -138,7 +142,7 @@ class BINAS(Method):
             return {"loss": total, "labels": labels, "imitation": imitation, "features": likeness}
 
         recipe = self._recipe(self.multipath_epochs, self.multipath_lr, self.multipath_decay)
-        return fit(Training("multipath", net, loss, recipe, job.feed, job.splits.train, job.run))
+        return fit(Training("multipath", net, loss, recipe, job.feed, job.splits.train, job.run, draw=draw))
 
     def _recipe(self, epochs: int, lr: float, decay: float) -> Recipe:
         return Recipe(

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from sartor.arch import Arch
+from sartor.drawn import Drawn
 from sartor.spaces._elastic import ElasticBlock
-from sartor.spaces._multipath import many_paths, plan_stages
+from sartor.spaces._multipath import many_paths, prepare, stage_plans
 from sartor.spaces._ops import Head, InvertedResidual, Stem, initialise
 from sartor.spaces.base import Gates, Picks, Supernet
 from sartor.task import Task
@@ -68,13 +70,18 @@ class MobileSupernet(nn.Module, Supernet):
         self.head = Head(inputs, frame.head, frame.hidden, task.classes)
         initialise(self)
 
-    def forward(self, x: Tensor, who: Arch | Picks | Gates) -> Tensor:
+    def forward(self, x: Tensor, who: Arch | Picks | Drawn | Gates) -> Tensor:
         return self.trace(x, who)[1]
 
-    def trace(self, x: Tensor, who: Arch | Picks | Gates) -> tuple[list[Tensor], Tensor]:
+    def prepared(self, picks: Picks, device: torch.device) -> Drawn:
+        """The paths as the stages run them."""
+        return prepare(picks, device)
+
+    def trace(self, x: Tensor, who: Arch | Picks | Drawn | Gates) -> tuple[list[Tensor], Tensor]:
         """The features after the stem and after every stage, and the logits."""
         features = [self.stem(x)]
-        plans = plan_stages(who, x.device) if isinstance(who, np.ndarray) else None
+        paths = prepare(who, x.device) if isinstance(who, np.ndarray) else who
+        plans = stage_plans(paths) if isinstance(paths, Drawn) else None
         for s, blocks in enumerate(self.stages):
             x = features[-1]
             if isinstance(who, Arch):

@@ -7,13 +7,14 @@ The plan is made on the CPU, where the paths were drawn, and sent over in two co
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from sartor.drawn import Drawn
 from sartor.spaces._elastic import CONFIGS, BlockPlan
 from sartor.spaces.base import Picks
 
@@ -54,36 +55,54 @@ class _Draft:
         self.restore = np.argsort(np.concatenate([*left, order]), kind="stable")
 
     def numbers(self) -> list[np.ndarray]:
-        """All index arrays, in the order in which `plan_stages` takes them back."""
+        """All index arrays, in the order in which `stage_plans` takes them back."""
         expansion, group = [c // 4 for c in self.configs], [c // 4 * 2 + c % 2 for c in self.configs]
         return [*self.take, *self.leave, *expansion, *group, self.restore]
 
-
-def plan_stages(picks: Picks, device: torch.device) -> list[StagePlan]:
-    """The plans of all stages for a batch of paths, five choices a stage."""
-    drafts = [_Draft(picks[:, 5 * s : 5 * s + 5]) for s in range(picks.shape[1] // 5)]
-    numbers = _sent([a for d in drafts for a in d.numbers()], np.int64, device)
-    squeezes = _sent([c % 2 == 1 for d in drafts for c in d.configs], np.bool_, device)
-    plans = []
-    for d in drafts:
-        take, leave, expansion, group = ([next(numbers) for _ in d.take] for _ in range(4))
-        steps = []
-        for b, configs in enumerate(d.configs):
+    def layout(self) -> StageLayout:
+        """What is not in the arrays' values."""
+        blocks = []
+        for configs in self.configs:
             counts = np.bincount(configs, minlength=len(CONFIGS))
-            small = int((configs // 2 % 2 == 0).sum())
             even = bool(len(configs)) and bool((counts == counts[0]).all())
-            plan = BlockPlan(small, even, expansion[b], group[b], next(squeezes)[:, None])
+            blocks.append((int((configs // 2 % 2 == 0).sum()), even))
+        return tuple(blocks), tuple(len(a) for a in self.numbers())
+
+
+# of every block how many images take 3x3 kernels, and whether all configurations have equally many; the arrays' lengths
+StageLayout = tuple[tuple[tuple[int, bool], ...], tuple[int, ...]]
+
+
+def prepare(picks: Picks, device: torch.device) -> Drawn:
+    """A batch of paths, five choices a stage, as two tensors (places; who has squeeze-excitation) and their layout."""
+    drafts = [_Draft(picks[:, 5 * s : 5 * s + 5]) for s in range(picks.shape[1] // 5)]
+    places = _sent(np.concatenate([a for d in drafts for a in d.numbers()]), device)
+    squeezes = _sent(np.concatenate([c % 2 == 1 for d in drafts for c in d.configs]), device)
+    return Drawn((places, squeezes), tuple(d.layout() for d in drafts))
+
+
+def stage_plans(paths: Drawn) -> list[StagePlan]:
+    """The plans of all stages, as views of what `prepare` sent."""
+    layouts = cast(tuple[StageLayout, ...], paths.same)
+    places, squeezes = paths.tensors
+    numbers = iter(torch.split(places, [n for _, lengths in layouts for n in lengths]))
+    taken = [n for blocks, lengths in layouts for n in lengths[: len(blocks)]]
+    squeeze = iter(torch.split(squeezes, taken))
+    plans = []
+    for blocks, _ in layouts:
+        take, leave, expansion, group = ([next(numbers) for _ in blocks] for _ in range(4))
+        steps = []
+        for b, (small, even) in enumerate(blocks):
+            plan = BlockPlan(small, even, expansion[b], group[b], next(squeeze)[:, None])
             steps.append((take[b], leave[b], plan))
         plans.append(StagePlan(steps, next(numbers)))
     return plans
 
 
-def _sent(arrays: list[np.ndarray], kind: type, device: torch.device) -> Iterator[Tensor]:
-    """Many small arrays on the device, by one copy."""
-    flat = torch.from_numpy(np.concatenate(arrays).astype(kind))
-    if device.type == "cuda":
-        flat = flat.pin_memory().to(device, non_blocking=True)
-    return iter(torch.split(flat, [len(a) for a in arrays]))
+def _sent(array: np.ndarray, device: torch.device) -> Tensor:
+    """Many small arrays on the device, by one copy that is not waited for."""
+    tensor = torch.from_numpy(array)
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
 
 
 def many_paths(x: Tensor, blocks: nn.Module, plan: StagePlan) -> Tensor:

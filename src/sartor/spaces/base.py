@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sartor.arch import Arch, Choice, canonical
+from sartor.drawn import Drawn
 from sartor.errors import BadInput
 from sartor.quadratic import Limit, Quadratic
 from sartor.switches import Circuit, Switch
@@ -61,6 +62,10 @@ class Supernet(ABC):
     @abstractmethod
     def extract(self, arch: Arch) -> nn.Module:
         """The stand-alone network with the inherited weights: in evaluation mode, the same logits."""
+
+    def prepared(self, picks: Picks, device: Any) -> Picks | Drawn:
+        """The paths in a form that `trace` takes as well, and that may be drawn anew for a replayed step; optional."""
+        return picks
 
     def sort_channels(self) -> None:  # noqa: B027 - optional by design
         """Reorder shared channels by the importance that gradients in `.grad` give; optional."""
