@@ -3,7 +3,8 @@
 Both steps are forward, loss, backward and an SGD update on the same images; the multi-path step
 sends every image down a path of its own. Steps of the two kinds alternate, so that a slow spell of
 the machine falls on both; the ratio of medians is what counts. "with teacher" adds the frozen
-heaviest network's forward pass, as BINAS trains.
+heaviest network's forward pass, as BINAS trains. On CUDA steps are replayed, as training does
+(`engine.graphs`); the same kernel by kernel stands beside it.
 
     python benchmarks/multipath.py [--device cuda]
 """
@@ -12,13 +13,16 @@ from __future__ import annotations
 
 import argparse
 import time
+from functools import partial
 
 import numpy as np
 import torch
 from _record import record
 
+from sartor.drawn import Drawn
 from sartor.engine import distill
 from sartor.engine.device import Engine
+from sartor.engine.graphs import Repeated
 from sartor.spaces.mobile import Mobile
 from sartor.task import Task
 
@@ -39,25 +43,42 @@ def measure(engine: Engine, task: Task, batch: int, repeats: int) -> dict:
     x = x.contiguous(memory_format=torch.channels_last)
     y = torch.randint(task.classes, (batch,), device=engine.device)
 
-    def step(kind: str) -> float:
-        start = _now(engine)
+    def gradients(kind, tensors):
+        x, *paths = tensors
+        for p in net.parameters():
+            p.grad = None
         with engine.autocast():
             if kind == "heaviest":
                 loss = distill.label_loss(net(x, space.heaviest), y, 0.1)
             else:
-                features, logits = net.trace(x, space.sample_picks(rng, batch))
+                features, logits = net.trace(x, Drawn(tuple(paths), same))
                 loss = distill.label_loss(logits, y, 0.1)
                 if kind == "with teacher":
                     with torch.no_grad():
                         theirs, target = teacher.trace(x)
                     loss = loss + distill.imitation_loss(logits, target) + distill.feature_loss(features, theirs)
         loss.backward()
+        return [p.grad for p in net.parameters()]
+
+    def step(kind: str) -> float:
+        nonlocal same
+        start = _now(engine)
+        tensors = [x]
+        if not kind.startswith("heaviest"):
+            drawn = net.prepared(space.sample_picks(rng, batch), engine.device)
+            tensors, same = [x, *drawn.tensors], drawn.same
+        for p, g in zip(net.parameters(), computed[kind](tensors, same), strict=True):
+            p.grad = g
         optimiser.step()
-        optimiser.zero_grad(set_to_none=True)
         return _now(engine) - start
 
-    kinds = ("heaviest", "multi-path", "with teacher")
-    for _ in range(3):
+    same, what = None, ("heaviest", "multi-path", "with teacher")
+    computed = {kind: Repeated(partial(gradients, kind), engine.device) for kind in what}
+    if engine.device.type == "cuda":
+        for kind in what:
+            computed[f"{kind}, kernel by kernel"] = lambda tensors, _, kind=kind: gradients(kind, tensors)
+    kinds = tuple(computed)
+    for _ in range(4):
         for kind in kinds:
             step(kind)
     times = {kind: [] for kind in kinds}

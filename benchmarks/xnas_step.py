@@ -2,8 +2,9 @@
 
 The paper's setting is 8 cells, 16 channels, batch 96, 32 x 32 images. With experts wiped out the step gets cheaper:
 both forms are timed with 7, 5, 3 and 1 operations left on every edge, the cheapest (poolings, identity, then
-separable convolutions): an upper bound on what wiping out saves. On CUDA also as a captured graph, under bf16.
-Ratios within one run are what counts; interleaved rounds, medians.
+separable convolutions): an upper bound on what wiping out saves. On CUDA under bf16, and also replayed as CUDA graphs,
+as the search runs it (`engine.graphs`). Ratios within one run are what counts; interleaved rounds, medians. Then the
+loss curves of the plain form and of the search's.
 
 Run: python benchmarks/xnas_step.py [cuda] [--batch 96] [--image 32]
 """
@@ -17,6 +18,7 @@ import time
 import torch
 from _record import record
 
+from sartor.engine.graphs import Repeated
 from sartor.spaces.darts import Darts
 from sartor.task import Task
 
@@ -24,47 +26,76 @@ LEFT = (7, 5, 3, 1)
 
 
 class Step:
-    """A network, its optimiser and both steps on fixed images."""
+    """A network, its optimiser and both steps on fixed images; `replayed` as the search does on CUDA."""
 
-    def __init__(self, space, task, batch, device, grouped, left):
+    def __init__(self, space, task, batch, device, grouped, left, replayed=False):
         torch.manual_seed(0)
         self.space, self.device = space, torch.device(device)
         self.net = space.supernet(task).to(device)
         self.net.grouped = grouped
         places = space.forecasters(task)
         self.net.wipe([(i, o) for i in places for o in range(left, 7)])
-        self.leaves = {i: torch.full((7,), 1 / left, device=device, requires_grad=True) for i in places}
-        self.x = torch.randn(batch, task.channels, task.image, task.image, device=device)
-        self.y = torch.randint(task.classes, (batch,), device=device)
-        trained = [p for p in self.net.parameters() if p.requires_grad]
-        self.optimiser = torch.optim.SGD(trained, 0.025, 0.9, weight_decay=3e-4, foreach=True)
+        self.leaves = {i: torch.full((7,), 1 / left, device=device) for i in places}
+        pixels = torch.randn(batch, task.channels, task.image, task.image, device=device)
+        self.x, self.y = pixels, torch.randint(task.classes, (batch,), device=device)
+        self.trained = [p for p in self.net.parameters() if p.requires_grad]
+        self.optimiser = torch.optim.SGD(self.trained, 0.025, 0.9, weight_decay=3e-4, foreach=True)
+        self.weights, self.rewards = self._weights, self._rewards
+        if replayed:
+            self.weights, self.rewards = (Repeated(f, self.device) for f in (self._weights, self._rewards))
 
-    def loss(self):
+    def loss(self, x, y, leaves):
         """The mixture's loss."""
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
-            out = self.net(self.x, self.space.mixture(self.leaves))
-        return torch.nn.functional.cross_entropy(out.float(), self.y)
+            out = self.net(x, self.space.mixture(dict(zip(self.leaves, leaves, strict=True))))
+        return torch.nn.functional.cross_entropy(out.float(), y)
 
-    def __call__(self):
-        """Line 4 of Algorithm 1, then the gradients that lines 5 to 8 need."""
-        self.optimiser.zero_grad(set_to_none=False)
-        self.loss().backward()
+    def _weights(self, tensors):
+        """Line 4 of Algorithm 1."""
+        x, y, *leaves = tensors
+        for p in self.trained:
+            p.grad = None
+        loss = self.loss(x, y, leaves)
+        loss.backward()
+        return loss.detach(), [p.grad for p in self.trained]
+
+    def _rewards(self, tensors):
+        """The gradients that lines 5 to 8 need."""
+        x, y, *leaves = tensors
+        leaves = [u.detach().requires_grad_() for u in leaves]
+        return torch.autograd.grad(self.loss(x, y, leaves), leaves)
+
+    def __call__(self, x=None, y=None):
+        """Both steps; the training loss."""
+        x, y = (self.x, self.y) if x is None else (x, y)
+        loss, gradients = self.weights((x, y, *self.leaves.values()))
+        for p, g in zip(self.trained, gradients, strict=True):
+            p.grad = g
         self.optimiser.step()
-        return torch.autograd.grad(self.loss(), list(self.leaves.values()))
+        self.rewards((x, y, *self.leaves.values()))
+        return loss
 
 
-def captured(step):
-    """The step as a CUDA graph."""
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            step()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step()
-    return graph.replay
+def curves(space, task, batch, device, steps=150):
+    """The training loss, ten steps at a time, of the plain form and of what the search runs, on learnable images.
+
+    Images are noise plus a pattern of their class; both forms start from the same weights and see the same batches.
+    """
+    patterns = torch.randn(
+        task.classes, task.channels, task.image, task.image, generator=torch.Generator().manual_seed(1)
+    )
+    found = {}
+    for name, grouped, replayed, seed in (("plain", False, False, 2), ("plain, other batches", False, False, 3),
+                                          ("search", True, device == "cuda", 2)):  # fmt: skip
+        generator, losses = torch.Generator().manual_seed(seed), []
+        step = Step(space, task, batch, device, grouped, 7, replayed)
+        for _ in range(steps):
+            y = torch.randint(task.classes, (batch,), generator=generator)
+            x = 0.25 * patterns[y] + torch.randn(batch, *patterns.shape[1:], generator=generator)
+            losses.append(step(x.to(device), y.to(device)).clone())
+        found[name] = torch.stack(losses).view(-1, 10).mean(1).tolist()
+        print(name, [round(v, 3) for v in found[name]], flush=True)
+    return found
 
 
 def timed(call, device):
@@ -81,6 +112,7 @@ def main():
     parser.add_argument("--batch", type=int, default=96)
     parser.add_argument("--image", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--curve", type=int, default=150, help="steps of the loss curves")
     given = parser.parse_args()
     task = Task(10, given.image)
     space = Darts().fitted(task)
@@ -95,7 +127,11 @@ def main():
             timed(calls[name], given.device)
             if given.device == "cuda":
                 peak[name] = torch.cuda.max_memory_allocated() / 2**30
-                calls[f"{name}, graph"] = captured(Step(space, task, given.batch, "cuda", grouped, left))
+                if grouped:  # edge by edge it would be a graph of tens of thousands of kernels
+                    calls[f"{name}, replayed"] = Step(space, task, given.batch, "cuda", grouped, left, replayed=True)
+                    for _ in range(4):
+                        calls[f"{name}, replayed"]()
+                    peak[f"{name}, replayed"] = torch.cuda.max_memory_allocated() / 2**30
         times = {name: [] for name in calls}
         for _ in range(given.rounds):
             for name, call in calls.items():
@@ -103,7 +139,8 @@ def main():
         rows.append({"operations_left": left, "ms": {n: statistics.median(t) for n, t in times.items()}, "gib": peak})
         print(rows[-1], flush=True)
     setting = {"batch": given.batch, "image": given.image, "cells": space.cells, "channels": space.channels}
-    print(record(f"xnas_step_{given.device}", {**setting, "device": given.device, "rows": rows}))
+    found = curves(space, task, given.batch, given.device, given.curve)
+    print(record(f"xnas_step_{given.device}", {**setting, "device": given.device, "rows": rows, "loss": found}))
 
 
 if __name__ == "__main__":
