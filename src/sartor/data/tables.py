@@ -74,7 +74,7 @@ def read_table(paths: Sequence[Path], space: Space) -> Table:
         raise BadInput("a table is needed: give at least one CSV file.")
     if paths[0].suffix == ".npz":
         known, found = read_nasbench101(paths[0], space)
-        return Table(np.asarray(known, np.int64), found)
+        return Table(known, found)
     main, picks = _rows(paths[0]), []
     for number, row in enumerate(main, start=2):
         try:

@@ -8,7 +8,7 @@ of nodes and of inputs.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import combinations
@@ -147,13 +147,18 @@ class NasBench1Shot1(Space):
         head = partial(Head, width, task.classes)
         yield Part(f"head_i{width}_o{task.classes}_r{side}", head, (width, side, side))
 
-    def graph(self, arch: Arch) -> tuple[NDArray[np.int64], tuple[int, ...]]:
-        """The cell as NAS-Bench-101 has it: adjacency of input, nodes and output; operations 0, 1, 2 of the nodes."""
-        matrix = np.zeros((self.nodes + 2, self.nodes + 2), np.int64)
-        for node, (options, p) in enumerate(zip(self.inputs, arch.picks[self.nodes :], strict=True), start=1):
-            matrix[list(options[p]), node] = 1
+    @property
+    def labels(self) -> tuple[int, ...]:
+        """NAS-Bench-101's number of every operation."""
         theirs = ("conv3x3-bn-relu", "conv1x1-bn-relu", "maxpool3x3")
-        return matrix, tuple(theirs.index(OPERATIONS[p]) for p in arch.picks[: self.nodes])
+        return tuple(theirs.index(name) for name in OPERATIONS)
+
+    def wiring(self, inputs: Sequence[int]) -> NDArray[np.int64]:
+        """Adjacency of input, nodes and output, as NAS-Bench-101 has it, for picks of the inputs."""
+        matrix = np.zeros((self.nodes + 2, self.nodes + 2), np.int64)
+        for node, (options, p) in enumerate(zip(self.inputs, inputs, strict=True), start=1):
+            matrix[list(options[p]), node] = 1
+        return matrix
 
     def describe(self, arch: Arch) -> str:
         """Every node as ``operation(inputs)``, the output as ``output(inputs)``."""
