@@ -101,3 +101,12 @@ def test_cycles_of_the_power_cosine_with_falling_amplitude():
     for wrong in ({"cycles": 0}, {"cycle_decay": 0.0}, {"power": 0.5}, {"drop_path": 1.0}, {"auxiliary": -1.0}):
         with pytest.raises(BadInput):
             Recipe(epochs=1, **wrong)
+
+
+def test_the_decay_ends_where_it_is_told_to():
+    recipe = Recipe(epochs=10, lr=0.025, last_lr=0.001, warmup=0.0)
+    assert recipe.rate(0.0) == pytest.approx(0.025)
+    assert recipe.rate(0.5) == pytest.approx(0.013)
+    assert recipe.rate(1.0) == pytest.approx(0.001)
+    with pytest.raises(BadInput, match="last_lr"):
+        Recipe(epochs=10, lr=0.025, last_lr=0.1)

@@ -19,6 +19,7 @@ class Recipe:
     epochs: int
     batch: int = 64
     lr: float = 0.1
+    last_lr: float = 0.0  # where the decay ends
     momentum: float = 0.9
     weight_decay: float = 1e-4
     warmup: float = 0.1  # share of all steps
@@ -44,6 +45,8 @@ class Recipe:
 
         if self.cycles < 1 or not 0 < self.cycle_decay <= 1 or self.power < 1 or self.auxiliary < 0:
             raise BadInput(f"a recipe needs cycles >= 1, 0 < cycle_decay <= 1, power >= 1, auxiliary >= 0: {self}.")
+        if not 0 <= self.last_lr <= self.lr * self.cycle_decay ** (self.cycles - 1):
+            raise BadInput(f"a recipe needs 0 <= last_lr <= lr, but got {self.last_lr:g} and {self.lr:g}.")
         if not 0 <= self.drop_path < 1:
             raise BadInput(f"a recipe needs 0 <= drop_path < 1, but got {self.drop_path:g}.")
 
@@ -56,7 +59,7 @@ class Recipe:
         height = 0.5 * (1 + math.cos(math.pi * (share - cycle)))
         if self.power > 1:  # (p^(h + 1) - p) / (p^2 - p), which is h for p towards 1
             height = (self.power ** (height + 1) - self.power) / (self.power**2 - self.power)
-        return self.lr * self.cycle_decay**cycle * height
+        return self.last_lr + (self.lr * self.cycle_decay**cycle - self.last_lr) * height
 
     def optimiser(self, net: nn.Module) -> torch.optim.SGD:
         """Weight decay on convolution and linear weights only, not on batch-norms and biases."""
