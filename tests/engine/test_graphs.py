@@ -55,6 +55,18 @@ def test_a_replay_computes_what_the_function_does():
 
 
 @cuda
+def test_a_tensor_that_is_differentiated_elsewhere_may_be_given():
+    def gradient(tensors):
+        leaf = tensors[0].detach().requires_grad_()
+        return torch.autograd.grad(leaf.square().sum(), leaf)[0]
+
+    repeated = Repeated(gradient, torch.device("cuda"))
+    for n in range(6):
+        given = torch.full((3,), float(n), device="cuda", requires_grad=True)
+        torch.testing.assert_close(repeated((given,)), 2 * given.detach())
+
+
+@cuda
 def test_work_that_waits_for_the_device_runs_as_it_is():
     repeated = Repeated(lambda tensors: float(tensors[0].sum().item()), torch.device("cuda"))
     assert [repeated((torch.full((2,), float(n), device="cuda"),)) for n in range(6)] == [2.0 * n for n in range(6)]

@@ -52,7 +52,7 @@ class Repeated(Generic[Made]):
             self._key = key
         if self._recording is not None:
             for mine, given in zip(self._recording.given, tensors, strict=True):
-                mine.copy_(given)
+                mine.copy_(given.detach())
             self._recording.graph.replay()
             made: Made = self._recording.made
             return made
@@ -77,7 +77,7 @@ class Repeated(Generic[Made]):
         return made
 
     def _record(self, tensors: Sequence[Tensor]) -> Made:
-        given = [t.clone(memory_format=torch.preserve_format) for t in tensors]
+        given = [t.detach().clone(memory_format=torch.preserve_format) for t in tensors]
         graph = torch.cuda.CUDAGraph()
         try:
             # Other threads may read images meanwhile, and page-lock memory for them.

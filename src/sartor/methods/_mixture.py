@@ -104,7 +104,7 @@ class Search:
     @torch.no_grad()
     def _mixture(self, rng: np.random.Generator, images: int) -> Drawn:
         """The present mixture, which a step on the network's weights leaves alone."""
-        return Drawn(tuple(self.learner.weights(self.learner.leaves())))
+        return Drawn(tuple(w.detach() for w in self.learner.weights(self.learner.leaves())))
 
     def _loss(self, x: Tensor, y: Tensor, mixture: Drawn) -> dict[str, Tensor]:
         """Line 4 of Algorithm 1: the training loss at the present mixture."""
