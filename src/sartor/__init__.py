@@ -22,7 +22,7 @@ from sartor.version import __version__ as __version__
 
 __all__ = [
     # the main job
-    "fit", "solve", "load", "Result",
+    "fit", "solve", "compress", "load", "Result",
     # what methods, costs and solvers speak
     "Arch", "Choice", "Limit", "Quadratic", "Task",
     # errors
@@ -57,3 +57,37 @@ def solve(run: str | Path, *, quiet: bool | None = None, **budgets: str | float)
     from sartor.progress import Reporter
 
     return load(pipeline.solve(Path(run), parse_budgets(budgets), Reporter(quiet)))
+
+
+def compress(
+    model: Any,
+    data: str | Path | None = None,
+    *,
+    out: str | Path | None = None,
+    quiet: bool | None = None,
+    **options: Any,
+) -> Result:
+    """Make a network smaller inside budgets: BayesNAS's structural compression, an exact solver, fine-tuning.
+
+    `model` is an `nn.Module`, ``"package.module:function"`` or a run directory; `data` as for `fit`. Budgets as there,
+    or as shares of the given network: ``compress(net, "photos/", latency="2ms", macs="40%")``. Other options are the
+    command line's: `structures` ("filter,shape"), `effort`, `rounds`, `epochs`, `strength`, `device`, `seed`, ...
+    """
+    from sartor import options as opts
+    from sartor.cli_compress import default_folder
+    from sartor.compression.given import inherited
+    from sartor.compression.options import from_mapping
+    from sartor.compression.pipeline import compress as run
+    from sartor.progress import Reporter
+
+    named = isinstance(model, (str, Path))
+    name = str(model) if named else f"{type(model).__module__}:{type(model).__qualname__}"
+    values: dict[str, Any] = {"model": name, **options}
+    if data is not None:
+        values["data"] = str(data)
+    values["budgets"] = {n: str(values.pop(n)) for n in list(values) if n in opts.BUDGETS}
+    values = inherited(values) if named else values
+    if "data" not in values:
+        raise BadInput("the images are missing: give a folder of images, or a name such as 'digits'.")
+    folder = Path(out) if out is not None else default_folder(name)
+    return load(run(from_mapping(values), folder, Reporter(quiet), None if named else model))

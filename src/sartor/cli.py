@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from sartor import cli_bench
+from sartor import cli_bench, cli_compress
 from sartor.cli_tables import app as tables
 from sartor.errors import BadInput, SartorError
 from sartor.version import __version__
@@ -31,6 +31,7 @@ _INTERRUPTED = 130
 app.add_typer(tables)
 app.command()(cli_bench.bench)
 app.command()(cli_bench.score)
+app.command()(cli_compress.compress)
 console = Console(soft_wrap=True, highlight=False)
 
 Latency = Annotated[str | None, typer.Option("--latency", help="Largest time for one image, e.g. 5ms.")]

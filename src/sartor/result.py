@@ -73,6 +73,10 @@ class Result:
 
         self._checked("export")
         described = read_json(self.path / "model/arch.json")
+        if "given" in described:
+            from sartor.compression import rebuild
+
+            return rebuild(self.path)
         space = dict(described["space"])
         built = config.build(SPACES[space.pop("name")], space, "space")
         net: nn.Module = built.network(self.arch, Task(**described["task"]))

@@ -1,0 +1,223 @@
+"""Algorithm 3's iteration: reweighted group-lasso training, Hessians, updates of the prior, pruning."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sartor.compression.given import Job
+from sartor.compression.graph import Index, Width, widths
+from sartor.compression.priors import Prior
+from sartor.compression.space import Widths
+from sartor.compression.structures import layers, of_layer
+from sartor.compression.surgery import Branch, branches
+from sartor.costs.base import CostTable
+from sartor.drawn import Drawn
+from sartor.engine import checkpoint
+from sartor.engine.distill import label_loss
+from sartor.engine.evaluate import accuracy
+from sartor.engine.fit import Training, fit, nothing
+from sartor.engine.recursive import recursive_diagonals
+from sartor.errors import Infeasible
+from sartor.quadratic import Limit, Quadratic
+from sartor.run import Run
+from sartor.solvers import solve
+from sartor.solvers.base import Problem
+
+
+class Sparse:
+    """The network under its prior, and what its channels are worth."""
+
+    def __init__(self, job: Job, net: nn.Module) -> None:
+        self.job, self.net = job, net
+        self.widths: tuple[Width, ...] = widths(net, job.example())
+        self.branches: tuple[Branch, ...] = branches(net)
+        self.prior: Prior
+
+    def place(self) -> Sparse:
+        """To the device, with a fresh prior."""
+        options = self.job.options
+        self.job.engine.place(self.net)
+        self.prior = Prior(self.net, self._structures(options.structures), options.strength)
+        return self
+
+    def _structures(self, names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+        """Per layer; outputs that must all stay, the classifier's, get no prior of their own."""
+        makes = {s.layer for w in self.widths for s in w.slots if s.side == "out"}
+        chosen = {}
+        for name, layer in layers(self.net).items():
+            free = [n for n in names if name in makes or 0 not in of_layer(layer, [n])[0].index]
+            chosen[name] = tuple(free)
+        return chosen
+
+    def values(self) -> list[np.ndarray]:
+        """The relevance of every channel of every width: that of all weights that make it or read it."""
+        found = []
+        for width in self.widths:
+            total = np.zeros(width.channels)
+            for slot in width.slots:
+                if slot.layer in self.prior.layers:
+                    total += self._along(slot.layer, slot.side)[slot.index].sum(1)
+            found.append(total)
+        return found
+
+    def _along(self, layer: str, side: str) -> np.ndarray:
+        """A layer's relevance summed for every output, or every input."""
+        relevance = self.prior.layers[layer].relevance
+        axis = 0 if side == "out" and relevance.shape[0] > 1 else 1
+        return relevance.sum([a for a in range(4) if a != axis]).double().cpu().numpy()
+
+    def settle(self) -> int:
+        """Channels that nothing makes, or nothing reads, go from all their layers; how many channels live."""
+        living = 0
+        for width in self.widths:
+            made, read = np.zeros(width.channels, bool), np.zeros(width.channels, bool)
+            for slot in width.slots:
+                if slot.layer in self.prior.layers:
+                    used = (self._nonzero(slot.layer, slot.side)[slot.index]).any(1)
+                    made |= used if slot.side == "out" else False
+                    read |= used if slot.side == "in" else False
+            alive = read if width.pixels else made & read
+            self.mask(width, np.flatnonzero(alive))
+            living += int(alive.sum())
+        return living
+
+    def _nonzero(self, layer: str, side: str) -> np.ndarray:
+        weight = self.prior.layers[layer].weight
+        axis = 0 if side == "out" and weight.shape[0] > 1 else 1
+        return (weight != 0).float().sum([a for a in range(4) if a != axis]).cpu().numpy() > 0
+
+    @torch.no_grad()
+    def mask(self, width: Width, kept: Index) -> None:
+        """The weights of all channels but `kept` are pruned on every side."""
+        gone = np.setdiff1d(np.arange(width.channels), kept)
+        if not len(gone):
+            return
+        for slot in width.slots:
+            prior = self.prior.layers.get(slot.layer)
+            if prior is not None:
+                entries = torch.from_numpy(slot.index[gone].reshape(-1)).to(prior.alive.device)
+                axis = 0 if slot.side == "out" and prior.alive.shape[0] > 1 else 1
+                prior.alive.index_fill_(axis, entries, 0.0)
+                prior.mask()
+
+    def space(self) -> Widths:
+        """All networks that narrowing can give now."""
+        return Widths(self.net, self.job.task, self.widths, self.values(), self.branches, self.job.options.levels)
+
+    def state(self) -> dict[str, Any]:
+        """Everything a later process needs."""
+        return {"net": self.net.state_dict(), "prior": self.prior.state_dict()}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Read what `state` gave."""
+        self.net.load_state_dict(state["net"])
+        self.prior.load_state_dict(state["prior"])
+
+
+def table(job: Job, name: str, space: Widths, tick: Any = None) -> CostTable:
+    """A cost's table over the space; what no part holds (a parameter outside all layers, say) is a constant."""
+    from dataclasses import replace
+
+    made: CostTable = job.costs[name].table(space, job.task, *([tick] if tick else []))
+    if name == "latency":
+        return made
+    whole = job.costs[name].of(space.network(space.heaviest, job.task).cpu(), job.shape)
+    rest = whole - made.form(space.heaviest)
+    return replace(made, form=made.form + Quadratic(space.sizes, rest))
+
+
+def run_rounds(
+    job: Job, sparse: Sparse, limits: Mapping[str, float], given: Mapping[str, float]
+) -> list[dict[str, Any]]:
+    """T_max rounds, each resumed from its own file; what happened in every one."""
+    history: list[dict[str, Any]] = []
+    total = job.options.rounds or 1
+    for t in range(total):
+        file = job.run.path / f"search/round-{t + 1}.safetensors"
+        if file.exists():
+            saved = checkpoint.load(file)
+            sparse.load(saved)
+            history.append(dict(saved["facts"]))
+            continue
+        facts = _round(job, sparse, t, _path(limits, given, (t + 1) / (total + 1)) if job.options.gradual else {})
+        history.append(facts)
+        checkpoint.save(file, {**sparse.state(), "facts": facts})
+        job.run.log(
+            f"round {t + 1}: {facts['weights'] / facts['of_weights']:.1%} of the weights, {facts['channels']} "
+            f"channels; validation {facts['val_trained']:.2f} % trained, {facts['val_pruned']:.2f} % pruned"
+        )
+    return history
+
+
+def _path(limits: Mapping[str, float], given: Mapping[str, float], share: float) -> dict[str, float]:
+    """Limits a share of the way (in logarithms) from the given network; a latency budget leads by its MACs."""
+    ways: dict[str, float] = {}
+    for name, limit in limits.items():
+        ratio = min(1.0, limit / given[name])
+        target = "macs" if name == "latency" else name
+        ways[target] = min(ways.get(target, np.inf), given[target] * ratio**share)
+    return ways
+
+
+def _round(job: Job, sparse: Sparse, t: int, limits: Mapping[str, float]) -> dict[str, Any]:
+    start = time.monotonic()
+    prior, recipe = sparse.prior, job.options.round_recipe()
+
+    def loss(x: Tensor, y: Tensor, drawn: Drawn) -> dict[str, Tensor]:
+        return {"loss": label_loss(sparse.net(x), y, recipe.smoothing)}
+
+    def shrink(training: Training, optimiser: torch.optim.SGD, epoch: int, step: int, steps: int) -> None:
+        # A gradient moves the weights by lr / (1 - momentum) in the end: so must the penalty's.
+        prior.proximal(optimiser.param_groups[0]["lr"] / (1 - recipe.momentum))
+
+    training = Training(
+        f"round-{t + 1}", sparse.net, loss, recipe, job.feed, job.splits.train, job.run,
+        extra={"prior": prior}, after=shrink, draw=nothing,
+    )  # fmt: skip
+    history = fit(training)
+    penalty, trained = float(prior.penalty()), accuracy(sparse.net, job.feed, job.splits.val)
+    left = prior.update(hessians(job, sparse.net))
+    channels = sparse.settle()
+    if limits:
+        channels = _narrow(job, sparse, limits)
+    weights = sum(int(p.alive.sum()) for p in prior.layers.values())
+    return {
+        "round": t + 1, "loss": history[-1]["loss"], "penalty": penalty, "groups_left": left, "limits": dict(limits),
+        "weights": weights, "of_weights": sum(p.alive.numel() for p in prior.layers.values()), "channels": channels,
+        "val_trained": trained, "val_pruned": accuracy(sparse.net, job.feed, job.splits.val),
+        "seconds": time.monotonic() - start,
+    }  # fmt: skip
+
+
+def hessians(job: Job, net: nn.Module) -> dict[str, Tensor]:
+    """Step 2 of Algorithm 3, over a fixed random part of the training images."""
+    index = job.feed.seeds.rng("hessian images").permutation(job.splits.train)[: job.options.hessian_images]
+    return recursive_diagonals(net, job.feed.plain(np.sort(index), 256), job.options.hessian)
+
+
+def _narrow(job: Job, sparse: Sparse, limits: Mapping[str, float]) -> int:
+    """Prune to this round's share of the way to the budget: the least relevant channels by the exact solver."""
+    space = sparse.space()
+    forms = [Limit(name, table(job, name, space).form, high) for name, high in limits.items()]
+    try:
+        found = solve(Problem(space.score, (*forms, *space.rules)), "milp", time_limit=20.0)
+    except Infeasible:  # the last step, which is exact, will say so with all it knows
+        return int(sum(len(k) for k in space.kept(space.heaviest)))
+    kept = space.kept(found.arch)
+    for width, channels in zip(sparse.widths, kept, strict=True):
+        sparse.mask(width, channels)
+    sparse.settle()
+    return int(sum(len(k) for k in kept))
+
+
+def restored(job: Job, net: nn.Module, run: Run) -> Sparse:
+    """The network and prior at the end of the rounds, as their stage wrote them."""
+    sparse = Sparse(job, net).place()
+    sparse.load(checkpoint.load(run.path / "search/sparse.safetensors"))
+    return sparse

@@ -1,0 +1,108 @@
+"""Layer by layer: what the compression left, with multiply-accumulates and milliseconds before and after."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from sartor.compression.given import Job
+from sartor.compression.graph import inputs
+from sartor.compression.stages import Cut, trained
+from sartor.compression.structures import is_depthwise, layers
+from sartor.costs._runtimes import prepare, threads_of_torch
+from sartor.costs._timing import Workload, interleaved, polished
+
+_ROUNDS, _VISIT = 9, 0.002  # of the timing: rounds, seconds a visit
+
+
+def layer_table(cut: Cut) -> list[str]:
+    """Write compression.json."""
+    job, run = cut.job, cut.run
+    before, after = _layers(job, cut.given().cpu()), _layers(job, trained(cut))
+    times = _times(job, [*before.values(), *after.values()])
+    rows: list[dict[str, Any]] = []
+    for name, old in before.items():
+        new = after.get(name)
+        rows.append({
+            "layer": name, "kind": _kind(old[0]), "before": _entry(job, *old, times),
+            "after": _entry(job, *new, times) if new is not None else None,
+        })  # fmt: skip
+    totals = {
+        when: {key: float(sum(r[when][key] for r in rows if r[when])) for key in ("weights", "nonzero", "macs", "ms")}
+        for when in ("before", "after")
+    }
+    baseline, verified = run.read("baseline.json"), run.read("verify.json")
+    training = run.read("training.json")
+    run.write("compression.json", {
+        "layers": rows, "totals": totals, "gone": list(cut.plan().gone),
+        "pixels": {layer: len(index) for layer, index in cut.plan().selected.items()},
+        "network": {n: {"kind": e["kind"], "before": e["measured"], "after": verified["costs"][n]["measured"]}
+                    for n, e in baseline["costs"].items()},
+        "accuracy": {"before": baseline["test_accuracy"], "after": training["test_accuracy"],
+                     "val_before": baseline["val_accuracy"], "val_after": training["val_accuracy"]},
+    })  # fmt: skip
+    return ["compression.json"]
+
+
+Placed = tuple[nn.Module, tuple[int, ...]]
+
+
+def _layers(job: Job, net: nn.Module) -> dict[str, Placed]:
+    """Every layer with the shape of its input; a layer that selects pixels counts with those it reads."""
+    shapes, _ = inputs(net, job.example())
+    found: dict[str, Placed] = {}
+    for name, layer in layers(net).items():
+        if name in shapes:
+            shape = shapes[name]
+            found[name] = (layer, (*shape[:-1], layer.in_features) if isinstance(layer, nn.Linear) else shape)
+    return found
+
+
+def _entry(job: Job, layer: Any, shape: tuple[int, ...], times: dict[str, float]) -> dict[str, Any]:
+    weight = layer.weight
+    outputs, entries = weight.shape[0], shape[-1] if isinstance(layer, nn.Linear) else shape[0]
+    return {
+        "in": int(entries), "out": int(outputs), "weights": int(weight.numel()),
+        "nonzero": int((weight != 0).sum()), "macs": job.costs["macs"].of(_plain(layer), shape),
+        "ms": times[_key(layer, shape)],
+    }  # fmt: skip
+
+
+def _plain(layer: Any) -> nn.Module:
+    """The layer without its selection of inputs, which is no multiply-accumulate."""
+    if type(layer) in (nn.Linear, nn.Conv2d):
+        return copy.deepcopy(layer)
+    plain = nn.Linear(layer.in_features, layer.out_features, layer.bias is not None)
+    plain.load_state_dict({k: v for k, v in layer.state_dict().items() if k != "inputs"})
+    return plain
+
+
+def _times(job: Job, placed: list[Placed]) -> dict[str, float]:
+    """Milliseconds of every distinct layer alone under the deployment runtime, less those of doing nothing."""
+    cost = job.costs["latency"]
+    distinct = {_key(layer, shape): (layer, shape) for layer, shape in placed}
+    where = (cost.runtime, cost.device, cost.threads, cost.batch)
+    with threads_of_torch(cost.threads):
+        work: dict[str, Workload] = {k: prepare(_plain(layer), s, *where) for k, (layer, s) in distinct.items()}
+        idle = {f"idle {s}": prepare(nn.Identity(), s, *where) for _, s in distinct.values()}
+        rng = np.random.default_rng(0)
+        with job.run.reporter.bar("timing layers", _ROUNDS) as bar:
+            times = polished(interleaved({**work, **idle}, _ROUNDS, _VISIT, rng, bar.to))
+    return {
+        k: max(0.0, float(np.median(times[k])) - float(np.median(times[f"idle {s}"]))) for k, (_, s) in distinct.items()
+    }
+
+
+def _key(layer: Any, shape: tuple[int, ...]) -> str:
+    return f"{_kind(layer)} {tuple(layer.weight.shape)} {getattr(layer, 'stride', '')} {shape}"
+
+
+def _kind(layer: nn.Module) -> str:
+    if isinstance(layer, nn.Linear):
+        return "linear"
+    assert isinstance(layer, nn.Conv2d)
+    size = "x".join(map(str, layer.kernel_size))
+    return f"{'depthwise' if is_depthwise(layer) else 'conv'} {size}"
