@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,9 +57,9 @@ class Setting:
         self.options, data = a, Cifar(a.device)
         self.x, self.y = self.smaller(data.batch(a.images, 0))
         self.draws = [self.smaller(data.batch(max(BATCHES), 1, n)) for n in range(a.draws)]
-        generator = torch.Generator().manual_seed(2)
-        self.noise = torch.randn(FIGURE, *self.x.shape[1:], generator=generator).to(a.device)
-        self.labels = torch.randint(10, (FIGURE,), generator=generator).to(a.device)
+        generator, shape = torch.Generator().manual_seed(2), (a.draws, FIGURE)
+        self.noise = torch.randn(*shape, *self.x.shape[1:], generator=generator).to(a.device)
+        self.labels = torch.randint(10, shape, generator=generator).to(a.device)
 
     def smaller(self, batch: tuple[torch.Tensor, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
         """Squares of pixels become their mean."""
@@ -72,16 +73,21 @@ class Setting:
         prepare(net, "default", "batch", 1.0, number)
         net.to(a.device)
         values: dict[str, Any] = {str(b): [batch_trace(net, x[:b], y[:b]) for x, y in self.draws] for b in BATCHES}
-        x, y = self.draws[0]
-        values["labels"] = batch_trace(net, x[:FIGURE], self.labels)
-        values["images"] = batch_trace(net, self.noise, y[:FIGURE])
+        pairs = list(zip(self.draws, self.noise, self.labels, strict=True))
+        values["labels"] = [batch_trace(net, x[:FIGURE], labels) for (x, _), _, labels in pairs]
+        values["images"] = [batch_trace(net, noise, y[:FIGURE]) for (_, y), noise, _ in pairs]
         values["sum"] = joint_sum(net, self.x, self.y, chunk=a.chunk)
         values["exact"] = joint_trace(net, self.x, chunk=a.chunk)
         return values
 
 
-def correlation(a: list[float], b: list[float]) -> tuple[float, float]:
+def correlation(a: Sequence[float], b: Sequence[float]) -> tuple[float, float]:
     return float(stats.pearsonr(a, b).statistic), float(stats.spearmanr(a, b).statistic)
+
+
+def _across(networks: list[list[float]]) -> list[tuple[float, ...]]:
+    """Of every draw, the values of all networks."""
+    return list(zip(*networks, strict=True))
 
 
 def table(lines: list[dict[str, Any]], paper: dict[str, float]) -> dict[str, Any]:
@@ -89,12 +95,12 @@ def table(lines: list[dict[str, Any]], paper: dict[str, float]) -> dict[str, Any
     columns = {name: [line["values"][name] for line in lines] for name in lines[0]["values"]}
     found: dict[str, Any] = {"networks": len(lines)}
     for name, theirs in paper.items():
-        if name in ("labels", "images"):
-            pairs = [correlation(columns[name], [d[0] for d in columns[str(FIGURE)]])]
-        elif name == "sum":
+        true = columns[str(FIGURE)]
+        if name == "sum":
             pairs = [correlation(columns["sum"], columns["exact"])]
         else:
-            pairs = [correlation([d[n] for d in columns[name]], columns["exact"]) for n in range(len(columns[name][0]))]
+            against = true if name in ("labels", "images") else [[e] * len(true[0]) for e in columns["exact"]]
+            pairs = [correlation(*draw) for draw in zip(_across(columns[name]), _across(against), strict=True)]
         pearson, spearman = np.mean(pairs, 0)
         found[name] = {"ours": round(float(pearson), 3), "paper": theirs, "spearman": round(float(spearman), 3)}
         if len(pairs) > 1:
