@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,12 +16,13 @@ from sartor.arch import Arch
 from sartor.data.augment import statistics
 from sartor.data.base import Images
 from sartor.data.tables import Table
+from sartor.engine.device import checked
 from sartor.errors import BadInput
 from sartor.predictors.least_squares import LeastSquares
 from sartor.proxies._aggregate import aggregate
 from sartor.quadratic import Quadratic
 from sartor.ranking import quality
-from sartor.registry import METHODS, PROXIES
+from sartor.registry import METHODS
 from sartor.seeds import Seeds
 from sartor.spaces.base import Space
 from sartor.task import Task
@@ -40,6 +41,10 @@ class Bench:
     target: str
     limits: Mapping[str, float]
     images: Images | None = None  # None: Gaussian images with random labels
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        checked(self.device)
 
     @property
     def values(self) -> NDArray[np.float64]:
@@ -68,7 +73,8 @@ class Bench:
         def draw(step: int) -> Batch:
             rng = seeds.rng("bench images", int(step < 0), abs(step))
             index = rng.choice(every, min(batch, len(every)), replace=False)
-            return (images.pixels(index).float() - mean) / std, torch.from_numpy(images.labels[index])
+            x = (images.pixels(index).float() - mean) / std
+            return x.to(self.device), torch.from_numpy(images.labels[index]).to(self.device)
 
         return draw
 
@@ -91,7 +97,7 @@ def run(bench: Bench, method: str, seeds: int, queries: int, options: Mapping[st
         if nasi is not None:
             streams = Seeds(seed)
             source = bench.source(nasi.batch, streams) if nasi.images == "true" else None
-            score, facts = nasi.at_initialisation(bench.space, bench.task, streams, source)
+            score, facts = nasi.at_initialisation(bench.space, bench.task, streams, source, bench.device)
             row = bench.best(score)
         else:
             row, facts = _QUERYING[method](bench, queries, Seeds(seed).rng(f"bench {method}")), {}
@@ -151,37 +157,6 @@ def _binas(bench: Bench, queries: int, rng: np.random.Generator) -> int:
 _QUERYING: dict[str, Callable[[Bench, int, np.random.Generator], int]] = {
     "random": _random, "evolution": _evolution, "binas": _binas,
 }  # fmt: skip
-
-
-def measure(
-    space: Space,
-    task: Task,
-    archs: Sequence[Arch],
-    names: Sequence[str],
-    options: Mapping[str, Any],
-    batch: Batch,
-    seeds: Seeds,
-    tick: Callable[[int], None] = lambda done: None,
-) -> tuple[dict[str, NDArray[np.float64]], dict[str, float]]:
-    """Every proxy of every network, and networks a second of each proxy."""
-    from dataclasses import fields
-
-    proxies = {}
-    for name in names:
-        cls = PROXIES[name]
-        proxies[name] = cls(**{k: v for k, v in options.items() if k in {f.name for f in fields(cls)}})
-    values = {name: np.zeros(len(archs)) for name in names}
-    seconds = dict.fromkeys(names, 0.0)
-    for n, arch in enumerate(archs):
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seeds.number("proxy network", n) % 2**63)
-            net = space.network(arch, task)
-        for name, proxy in proxies.items():
-            start = time.perf_counter()
-            values[name][n] = proxy(net, *batch)
-            seconds[name] += time.perf_counter() - start
-        tick(n + 1)
-    return values, {name: len(archs) / max(s, 1e-9) for name, s in seconds.items()}
 
 
 def correlate(

@@ -20,6 +20,8 @@ SpaceName = Annotated[str, typer.Option("--space", help="The search space.")]
 Sets = Annotated[list[str] | None, typer.Option("--set", help="Any option, e.g. method.mu=1 or space.cells=1.")]
 # What ranked best together on NAS-Bench-201, CIFAR-10: reproduce/nasi_proxies.py.
 BEST = "synflow,jacob_cov,expressivity,zico,params"
+Device = Annotated[str, typer.Option("--device", help="cpu or cuda.")]
+Workers = Annotated[int, typer.Option("--workers", help="Processes that measure proxies, one thread each.", min=1)]
 Batch = Annotated[int, typer.Option("--batch", help="Images of a proxy's batch.", min=2)]
 
 
@@ -90,7 +92,7 @@ def bench(
     proxy: Annotated[str | None, typer.Option("--proxy", help="Proxies to correlate with the target instead of "
                                                               "searching, e.g. synflow,ntk_trace.")] = None,
     samples: Annotated[int, typer.Option("--samples", help="Networks to correlate over.", min=3)] = 200,
-    batch: Batch = 32,
+    batch: Batch = 32, device: Device = "cpu", workers: Workers = 1,
     set_: Sets = None, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Judge a method, or proxies, on a tabular benchmark: accuracy reached, its rank, seconds."""
@@ -100,6 +102,7 @@ def bench(
     from sartor.arch import Arch
     from sartor.data.open import open_data
     from sartor.data.tables import read_table
+    from sartor.scoring import Scoring
     from sartor.seeds import Seeds
     from sartor.task import Task
 
@@ -107,7 +110,7 @@ def bench(
     task = images.task if images is not None else Task(classes, image, channels)
     options = _options(set_, "method", "space", "proxy")
     built = _space(space, options["space"], task)
-    found = benches.Bench(built, task, read_table(table, built), target, _limits(limit), images)
+    found = benches.Bench(built, task, read_table(table, built), target, _limits(limit), images, device)
     if proxy is None:
         result = benches.run(found, method, seeds, queries, options["method"])
         _emit(result, as_json, _reached(result))
@@ -116,9 +119,11 @@ def bench(
     rows = np.flatnonzero(found.allowed())
     rows = streams.rng("bench samples").choice(rows, min(samples, len(rows)), replace=False)
     archs = [Arch(tuple(found.table.picks[r].tolist())) for r in rows]
-    names = proxy.split(",")
     ready = _batch(images, task, batch, streams)
-    values, speed = benches.measure(built.sketch(), task, archs, names, options["proxy"], ready, streams)
+    values, speed = Scoring(
+        space=built.sketch(), task=task, names=proxy.split(","), options=options["proxy"], batch=ready, seeds=streams,
+        device=device, workers=workers,
+    )(archs)  # fmt: skip
     ranking = benches.correlate(values, found.values[rows], streams.rng("bench bootstrap"))
     result = {"target": target, "networks": len(rows), "batch": len(ready[1]), "proxies": ranking, "per_second": speed}
     _emit(result, as_json, _correlations(result))
@@ -129,7 +134,7 @@ def score(
     space: SpaceName = "mobile",
     proxy: Annotated[str, typer.Option("--proxy", help="Proxies, e.g. synflow,ntk_trace.")] = BEST,
     samples: Annotated[int, typer.Option("--samples", help="Random networks to look at.", min=1)] = 100,
-    batch: Batch = 32,
+    batch: Batch = 32, device: Device = "cpu", workers: Workers = 1,
     image: Annotated[int | None, typer.Option("--image", help="Side of the images in pixels.", min=1)] = None,
     seed: Annotated[int, typer.Option("--seed", help="Of networks, weights and the batch.")] = 0,
     whole: Annotated[bool, typer.Option("--whole", help="The networks themselves, not their sketches.")] = False,
@@ -139,9 +144,9 @@ def score(
     """Rank random networks of a space by training-free proxies on a batch of images."""
     import numpy as np
 
-    from sartor import bench as benches
     from sartor.data.open import open_data
     from sartor.proxies._aggregate import aggregate
+    from sartor.scoring import Scoring
     from sartor.seeds import Seeds
     from sartor.task import Task
 
@@ -153,7 +158,10 @@ def score(
     archs = list(dict.fromkeys(built.sample(rng) for _ in range(samples)))
     ready = _batch(images, task, batch, streams)
     looked = built if whole else built.sketch()
-    values, speed = benches.measure(looked, task, archs, proxy.split(","), options["proxy"], ready, streams)
+    values, speed = Scoring(
+        space=looked, task=task, names=proxy.split(","), options=options["proxy"], batch=ready, seeds=streams,
+        device=device, workers=workers,
+    )(archs)  # fmt: skip
     total = aggregate(values)
     order = np.argsort(-total, kind="stable")
     rows = [

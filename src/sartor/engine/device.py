@@ -15,6 +15,15 @@ from torch import Tensor, nn
 from sartor.errors import BadInput
 
 
+def checked(device: str) -> str:
+    """The device itself, where there is one."""
+    if device not in ("cpu", "cuda"):
+        raise BadInput(f"device must be cpu or cuda, but got {device!r}.")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise BadInput("device cuda was asked for, but PyTorch sees no CUDA device here. Use --device cpu.")
+    return device
+
+
 class Engine:
     """A thin layer over Lightning Fabric.
 
@@ -26,10 +35,7 @@ class Engine:
     def __init__(self, device: str = "cpu", devices: int = 1, nodes: int = 1) -> None:
         from lightning_fabric import Fabric
 
-        if device not in ("cpu", "cuda"):
-            raise BadInput(f"device must be cpu or cuda, but got {device!r}.")
-        if device == "cuda" and not torch.cuda.is_available():
-            raise BadInput("device cuda was asked for, but PyTorch sees no CUDA device here. Use --device cpu.")
+        checked(device)
         if device == "cuda" and devices > torch.cuda.device_count():
             raise BadInput(f"{devices} CUDA devices were asked for, but there are {torch.cuda.device_count()}.")
         if devices < 1 or nodes < 1:

@@ -6,7 +6,6 @@ batch; so all three are explicit: the first two are options of every proxy, the 
 
 from __future__ import annotations
 
-import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,16 +15,19 @@ import torch
 from torch import Tensor, nn
 
 from sartor.engine.curvature import Init, Norm, prepare
+from sartor.proxies._clone import clone
 
 
 @dataclass(frozen=True, kw_only=True)
 class Proxy(ABC):
     """A frozen dataclass whose fields are its options; calling it measures a network on a batch.
 
-    `needs_batch` is false where the number depends on the network and the image's shape alone.
+    `needs_batch` is false where the number depends on the network and the image's shape alone; `cost` then names the
+    additive cost that it is, if any: a table prices all networks of a space at once.
     """
 
     needs_batch: ClassVar[bool] = True
+    cost: ClassVar[str | None] = None
 
     init: Init = "keep"
     norm: Norm = "batch"
@@ -35,7 +37,7 @@ class Proxy(ABC):
     @final
     def __call__(self, net: nn.Module, x: Tensor, y: Tensor) -> float:
         """The number; the network that was given is left as it is, and torch's random state too."""
-        mine = copy.deepcopy(net)
+        mine = clone(net)
         prepare(mine, self.init, self.norm, self.gain, self.seed)
         with torch.enable_grad():
             return float(self.measure(mine, x, y))

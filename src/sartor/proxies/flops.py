@@ -17,6 +17,7 @@ class Flops(Proxy):
     """Multiply-accumulates of one image, which papers call FLOPs."""
 
     needs_batch: ClassVar[bool] = False
+    cost: ClassVar[str | None] = "macs"
 
     def measure(self, net: nn.Module, x: Tensor, y: Tensor) -> float:
         """As the cost `macs` counts them."""

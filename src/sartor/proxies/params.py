@@ -16,6 +16,7 @@ class Params(Proxy):
     """The number of parameters."""
 
     needs_batch: ClassVar[bool] = False
+    cost: ClassVar[str | None] = "params"
 
     def measure(self, net: nn.Module, x: Tensor, y: Tensor) -> float:
         """All of them, batch-norm's too."""
