@@ -42,6 +42,12 @@ class Switch:
     pick: tuple[int, int] | None
     places: int = 1
     zero: int | None = None
+    also: tuple[tuple[int, int], ...] = ()  # further options that have the operation, where options are whole subsets
+
+    @property
+    def picks(self) -> tuple[tuple[int, int], ...]:
+        """All options that have the operation."""
+        return () if self.pick is None else (self.pick, *self.also)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from sartor.spaces._darts_ops import (
     SqueezeExcite,
     operation,
 )  # fmt: skip
+from sartor.spaces._ops import free
 from sartor.spaces.base import Gates, Picks, Supernet
 from sartor.task import Task
 
@@ -214,15 +215,7 @@ class MixedCell(nn.Module):
 
     def free(self, edge: int, option: int) -> None:
         """Give the memory of a wiped operation back; its tensors stay, empty, so that checkpoints keep their names."""
-        op = self.edges[edge][option]
-        for parameter in op.parameters():
-            parameter.requires_grad_(False)
-            parameter.grad = None
-            parameter.data = parameter.data.new_empty(0)
-        for module in op.modules():
-            for name, buffer in module.named_buffers(recurse=False):
-                if buffer.ndim:
-                    setattr(module, name, buffer.new_empty(0))
+        free(self.edges[edge][option])
 
 
 class Cells(Protocol):

@@ -120,3 +120,15 @@ def copy_norm(target: nn.BatchNorm2d, source: Any) -> None:
     """Copy the leading channels of a batch-norm's affine parameters and running statistics."""
     for name in ("weight", "bias", "running_mean", "running_var"):
         copy_slice(getattr(target, name), getattr(source, name))
+
+
+def free(module: nn.Module) -> None:
+    """Give the memory of a wiped operation back; its tensors stay, empty, so that checkpoints keep their names."""
+    for parameter in module.parameters():
+        parameter.requires_grad_(False)
+        parameter.grad = None
+        parameter.data = parameter.data.new_empty(0)
+    for part in module.modules():
+        for name, buffer in part.named_buffers(recurse=False):
+            if buffer.ndim:
+                setattr(part, name, buffer.new_empty(0))

@@ -56,7 +56,7 @@ class DartsReduced(Space):
     stem: Literal["auto", "small", "large"] = "auto"
     pool_norm: bool = True  # a batch-norm without parameters after poolings, as in the search network
     single: bool = False  # one input and one operation a node: what is drawn during the search
-    sketch_cells: int = 5  # of the small network that training-free methods look at
+    sketch_cells: int = 3  # of the small network that training-free methods look at
     sketch_channels: int = 8
 
     def __post_init__(self) -> None:
