@@ -64,7 +64,10 @@ def measured(row: int, table: Table, setting: str, images: Cifar, seconds: dict[
     values = {}
     for name, proxy in MEASURED.items():
         start = time.perf_counter()
-        values[name] = proxy(net, x, y)
+        try:
+            values[name] = proxy(net, x, y)
+        except torch.linalg.LinAlgError:  # no eigenvalues: ranks last
+            values[name] = float("nan")
         if seconds is not None:
             seconds[name] = seconds.get(name, 0.0) + time.perf_counter() - start
     return values
@@ -163,12 +166,13 @@ def main() -> None:
         work(a)
         return
     start = time.monotonic()
-    spread(a.workers)
+    failed = spread(a.workers)
     seconds, table = time.monotonic() - start, nasbench201()
     wanted = set(sampled(table, a.cells))
     lines = [line for line in Lines(f"nasi_proxies_{a.setting}").all() if line["key"] in wanted]
     results = summary(sorted(lines, key=lambda line: line["key"]), a.setting, table)
-    results |= {"seconds_of_this_run": round(seconds, 1), "workers": a.workers, "device": a.device}
+    results |= {"seconds_of_this_run": round(seconds, 1), "workers": a.workers, "failed_workers": failed,
+                "device": a.device}  # fmt: skip
     record(f"nasi_proxies_{a.setting}", results)
     for device in dict.fromkeys(("cpu", a.device)):
         results.setdefault("networks_per_second", {})[device] = speeds(a.setting, device)
