@@ -139,7 +139,11 @@ def table(lines: list[dict[str, Any]], paper: dict[str, float]) -> dict[str, Any
         if len(pairs) > 1:
             found[name]["std_of_draws"] = round(float(np.std(pairs, 0)[0]), 3)
     x = [d[0] for d in columns[str(FIGURE)]]
-    return found | {"x_quartiles": [float(q) for q in np.quantile(x, (0, 0.25, 0.5, 0.75, 1))]}
+    first = {n: [float(f"{(v[0] if isinstance(v, list) else v):.5g}") for v in c] for n, c in columns.items()}
+    return found | {
+        "of_the_first_draw": first,
+        "x_quartiles": [float(q) for q in np.quantile(x, (0, 0.25, 0.5, 0.75, 1))],
+    }
 
 
 def main() -> None:

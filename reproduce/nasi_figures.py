@@ -1,0 +1,75 @@
+"""Figures of the NASI page, from the committed results: figure 1, table 7, and the proxies beside published values.
+
+Run: python reproduce/nasi_figures.py (needs matplotlib; nothing is measured)
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+
+mpl.use("Agg")
+import matplotlib.pyplot as plt
+
+ROOT = Path(__file__).resolve().parents[1]
+SPACES, BATCHES = ("S1", "S2", "S3"), ("4", "8", "16", "32", "64", "128", "sum")
+OURS, THEIRS = "#1f5fa8", "#b8b8b8"
+
+
+def results(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((ROOT / f"benchmarks/results/{name}.json").read_text())["results"]
+    return found
+
+
+def traces() -> None:
+    """Figure 1 (random against true labels and images) above table 7."""
+    table = results("nasi_table7")
+    figure, axes = plt.subplots(3, 3, figsize=(9.6, 8.4))
+    for column, space in enumerate(SPACES):
+        values, entries = table[space]["of_the_first_draw"], table[space]
+        for row, (name, what) in enumerate((("labels", "random labels"), ("images", "Gaussian images"))):
+            axis, entry = axes[row][column], entries[name]
+            axis.loglog(values["64"], values[name], ".", color=OURS, markersize=4)
+            axis.set(title=f"{space}: Pearson {entry['ours']:.2f} (paper {entry['paper']:.2f})", xlabel="x, true",
+                     ylabel=f"x, {what}")  # fmt: skip
+        axis = axes[2][column]
+        for key, colour, label in (("paper", THEIRS, "the paper"), ("ours", OURS, "here")):
+            axis.plot(BATCHES, [entries[b][key] for b in BATCHES], "o-", color=colour, label=label, markersize=4)
+        axis.set(xlabel="images of the mini-batch", ylabel="Pearson with the exact trace", ylim=(0, 1.03))
+        axis.legend(frameon=False, loc="lower right")
+    _save(figure, "nasi_table7")
+
+
+def proxies() -> None:
+    """Spearman with CIFAR-10 accuracy at both settings, and what is published."""
+    settings = {"published": OURS, "sketch": "#7fb069"}
+    found = {setting: results(f"nasi_proxies_{setting}") for setting in settings}
+    names = sorted(found["published"]["proxies"], key=lambda n: found["published"]["proxies"][n]["spearman"])
+    figure, axis = plt.subplots(figsize=(7.2, 5.2))
+    for n, (setting, colour) in enumerate(settings.items()):
+        entries = [found[setting]["proxies"][name] for name in names]
+        low = [e["spearman"] - e["interval"][0] for e in entries]
+        high = [e["interval"][1] - e["spearman"] for e in entries]
+        axis.errorbar([e["spearman"] for e in entries], [k + 0.16 - 0.32 * n for k in range(len(names))],
+                      xerr=[low, high], fmt="o", color=colour, markersize=5,
+                      label=f"{setting} setting, {found[setting]['cells']} cells")  # fmt: skip
+        axis.axvline(found[setting]["aggregate"]["held_out"], color=colour, linewidth=1, linestyle="--")
+    theirs = [(found["published"]["proxies"][name]["published"], k) for k, name in enumerate(names)]
+    axis.plot(*zip(*((v, k) for v, k in theirs if v is not None), strict=True), "k|", markersize=16, label="published")
+    axis.set(yticks=range(len(names)), yticklabels=names, xlabel="Spearman with CIFAR-10 accuracy (dashed: aggregate)")
+    axis.legend(frameon=False, loc="lower right")
+    _save(figure, "nasi_proxies")
+
+
+def _save(figure: Any, name: str) -> None:
+    figure.tight_layout()
+    figure.savefig(ROOT / f"reproduce/figures/{name}.png", dpi=110)
+    plt.close(figure)
+
+
+if __name__ == "__main__":
+    traces()
+    proxies()
