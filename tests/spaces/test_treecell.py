@@ -52,6 +52,8 @@ def test_the_paper_s_network():
         net = space.network(space.heaviest, CIFAR)
         assert count(net) == 5_794_602
         rest = count(space.network(space.smallest, CIFAR))
+        wide = TreeCells(blocks=18, channels=16, alpha=150).fitted(CIFAR)
+        assert int(count(wide.network(wide.heaviest, CIFAR)) / 1e5) == 143  # they report 14.3 M
     slots = space.slots(CIFAR)
     assert rest == 3 * 9 * 16 + 2 * 16 + 2 * slots[-1].outputs + 10 * slots[-1].outputs + 10  # shortcuts have none
     assert (len(slots), slots[0].width, slots[-1].width, slots[-1].outputs) == (54, 18, 100, 400)
@@ -205,7 +207,7 @@ def test_what_is_wiped_leaves_and_changes_nothing_else(space, net):
 def test_the_shares_of_a_mixture(space, net):
     """A path weighs what the options with it weigh, times its branch; the block what its branches weigh."""
     weights = [torch.rand(n) for n in space.sizes]
-    paths, share = space.path_weights(1, weights)
+    paths, share = net.path_weights(1, weights)
     hub, first, second = weights[3:6]
     for n, path in enumerate(PATHS):
         branch, live, subsets = (first, (0, 1), SUBSETS[0]) if path[0] == "1" else (second, (0, 2), SUBSETS[1])

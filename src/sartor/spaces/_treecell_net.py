@@ -18,14 +18,16 @@ from torch import Tensor, nn
 
 from sartor.arch import Arch
 from sartor.spaces._ops import free
-from sartor.spaces._tree import EDGES, HALVES, PATHS, ROOTS, children, through
+from sartor.spaces._tree import EDGES, HALVES, PATHS, ROOTS, children, through, way
 from sartor.spaces.base import Gates, Picks, Supernet
 from sartor.task import Task
 
 if TYPE_CHECKING:
     from sartor.spaces.treecell import TreeCells
 
+# B images, N blocks, P paths, E edges
 Mask = NDArray[np.bool_]
+_TABLES = ("first_OP", "second_OP")  # which paths an option of a branch has
 
 
 class Half(nn.Module):
@@ -242,12 +244,19 @@ class TreeNet(nn.Module):
 class TreeSupernet(nn.Module, Supernet):
     """All networks of the space in one set of weights: every block with its nine paths."""
 
+    ways_PE: Tensor
+
     def __init__(self, space: TreeCells, task: Task) -> None:
         super().__init__()
         self.space, self.task = space, task
         whole = TreeNet(space, [PATHS] * space.count, task)
         self.stem, self.blocks, self.head = whole.stem, whole.blocks, whole.head
         self.wiped: set[tuple[int, int]] = set()  # (choice, option)
+        # Kept on the device: a step that copies from the host cannot be recorded.
+        edges = list(EDGES)
+        self.register_buffer("ways_PE", torch.tensor([[edges.index(e) for e in way(p)] for p in PATHS]), False)
+        for name, table in zip(_TABLES, space.tables, strict=True):
+            self.register_buffer(name, torch.from_numpy(table).float(), False)
 
     def forward(self, x: Tensor, who: Arch | Picks | Gates) -> Tensor:
         return self.trace(x, who)[1]
@@ -255,12 +264,21 @@ class TreeSupernet(nn.Module, Supernet):
     def trace(self, x: Tensor, who: Arch | Picks | Gates) -> tuple[list[Tensor], Tensor]:
         """The features after the stem and after every stage, and the logits."""
         if isinstance(who, Gates):
-            return self._run(x, lambda n, block, x: block(x, PATHS, *self.space.path_weights(n, who.weights)))
+            return self._run(x, lambda n, block, x: block(x, PATHS, *self.path_weights(n, who.weights)))
         if isinstance(who, Arch):
             cells = self.space.cells(who)
             return self._run(x, lambda n, block, x: block(x, cells[n]))
         on = self.space.paths(who)
         return self._run(x, lambda n, block, x: block.many(x, on[:, n]))
+
+    def path_weights(self, number: int, weights: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """In a mixture: the weight of each of a block's paths, and that of all of them beside the shortcut."""
+        hub, *branches = weights[3 * number : 3 * number + 3]
+        total: Any = 0.0
+        for mine, live, name in zip(branches, self.space.live, _TABLES, strict=True):
+            share = sum(hub[option] for option in live)
+            total = total + share * (mine @ getattr(self, name).to(mine.dtype))
+        return total, hub[:-1].sum()
 
     def switched(self, x: Tensor, w: Tensor) -> Tensor:
         """Every edge with a weight of its own: a path's is the product of those on its way.
@@ -269,7 +287,8 @@ class TreeSupernet(nn.Module, Supernet):
         which undo any scale of their input.
         """
         w_NE = w.view(len(self.blocks), len(EDGES))
-        paths_NP = w_NE[:, self.space.ways(w.device)].prod(2)
+        first, second, third = (w_NE.index_select(1, edges) for edges in self.ways_PE.unbind(1))
+        paths_NP = first * second * third
         return self._run(x, lambda n, block, x: block(x, PATHS, paths_NP[n]))[1]
 
     def _run(self, x: Tensor, run: Any) -> tuple[list[Tensor], Tensor]:
@@ -292,11 +311,11 @@ class TreeSupernet(nn.Module, Supernet):
     def wipe(self, gone: Iterable[tuple[int, int]]) -> None:
         """Edges that no option in use needs any more leave the computation; their weights are freed."""
         self.wiped |= set(gone)
-        alive = [torch.ones(n) for n in self.space.sizes]
+        alive = [torch.ones(n, device=self.ways_PE.device) for n in self.space.sizes]
         for choice, option in self.wiped:
             alive[choice][option] = 0.0
         for number, block in enumerate(self.blocks):
-            used, _ = self.space.path_weights(number, alive)
+            used, _ = self.path_weights(number, alive)
             left = {path for path, weight in zip(PATHS, used.tolist(), strict=True) if weight > 0}
             unused = {name for name in EDGES if not set(through(name)) & left}
             for name in unused - block.cell.gone:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from sartor.arch import Arch, Choice, canonical
 from sartor.errors import BadInput
-from sartor.spaces._tree import EDGES, HALVES, PATHS, ROOTS, through, way
+from sartor.spaces._tree import EDGES, HALVES, PATHS, ROOTS, through
 from sartor.spaces.base import Part, Picks, Space
 from sartor.switches import Circuit, Switch
 from sartor.task import Task
@@ -87,8 +87,13 @@ class TreeCells(Space):
                 made.append(Choice(f"{name}.{branch}", tuple(map("+".join, subsets)), ((hub, live),)))
         return tuple(made)
 
+    @property
+    def live(self) -> tuple[tuple[int, ...], ...]:
+        """The options of a block's first choice in which each branch lives."""
+        return LIVE
+
     @cached_property
-    def _tables(self) -> tuple[NDArray[np.float64], ...]:
+    def tables(self) -> tuple[NDArray[np.float64], ...]:
         """(options, paths) of each branch: which paths an option has."""
         return tuple(np.array([[float(p in kept) for p in PATHS] for kept in subsets]) for subsets in SUBSETS)
 
@@ -96,25 +101,9 @@ class TreeCells(Space):
         """(rows, blocks, 9): which paths every row's blocks have."""
         rows = picks.reshape(len(picks), self.count, 1 + len(ROOTS))
         found = np.zeros((len(picks), self.count, len(PATHS)), bool)
-        for branch, (live, table) in enumerate(zip(LIVE, self._tables, strict=True), start=1):
+        for branch, (live, table) in enumerate(zip(LIVE, self.tables, strict=True), start=1):
             found |= np.isin(rows[:, :, 0], live)[:, :, None] & (table[rows[:, :, branch]] > 0)
         return found
-
-    def path_weights(self, number: int, weights: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        """In a mixture: the weight of each of a block's paths, and that of all of them beside the shortcut."""
-        import torch
-
-        hub, *branches = weights[3 * number : 3 * number + 3]
-        total: Any = 0.0
-        for mine, live, table in zip(branches, LIVE, self._tables, strict=True):
-            total = total + hub[list(live)].sum() * (mine @ torch.from_numpy(table).to(mine))
-        return total, hub[:-1].sum()
-
-    def ways(self, device: Any) -> Tensor:
-        """(9, 3): the numbers of the edges on the way of every path."""
-        import torch
-
-        return torch.tensor([[list(EDGES).index(e) for e in way(path)] for path in PATHS], device=device)
 
     # architectures -------------------------------------------------------------------------------
 
