@@ -76,7 +76,7 @@ class Circuit:
                 raise BadInput(f"a switch has places, reads a node that exists and obeys a zero switch: {switch}.")
         if self.scales is not None and len(self.scales) != sum(s.places for s in self.switches):
             raise BadInput(f"scales must name every weight of all switches, but there are {len(self.scales)}.")
-        if not self._order:  # and raises where there is a cycle
+        if not self.order:  # and raises where there is a cycle
             raise BadInput("a circuit needs at least one input.")
 
     def __len__(self) -> int:
@@ -96,11 +96,11 @@ class Circuit:
     @cached_property
     def predecessors(self) -> tuple[tuple[int, ...] | None, ...]:
         """For every switch those that feed the node it reads; None where it reads an input (equation 6's sum)."""
-        feeding = self._feeding
+        feeding = self.feeding
         return tuple(None if s.reads in self.inputs else tuple(feeding[s.reads]) for s in self.switches)
 
     @cached_property
-    def _feeding(self) -> dict[str, list[int]]:
+    def feeding(self) -> dict[str, list[int]]:
         """The switches that feed a node."""
         found: dict[str, list[int]] = {}
         for i, switch in enumerate(self.switches):
@@ -109,11 +109,11 @@ class Circuit:
         return found
 
     @cached_property
-    def _order(self) -> tuple[str, ...]:
+    def order(self) -> tuple[str, ...]:
+        """The nodes in an order in which each comes after all that feed it."""
         return tuple(self._flow())
 
     def _flow(self) -> Iterator[str]:
-        """The nodes in an order in which each comes after all that feed it."""
         waiting: dict[str, set[str]] = {}
         for switch in self.switches:
             if switch.feeds is not None and switch.feeds not in self.inputs:
@@ -153,17 +153,17 @@ class Circuit:
     def reached(self, on: Mask) -> set[str]:
         """The nodes to which information flows from an input."""
         reached = set(self.inputs)
-        for node in self._order:
-            if any(on[i] and self.switches[i].reads in reached for i in self._feeding.get(node, ())):
+        for node in self.order:
+            if any(on[i] and self.switches[i].reads in reached for i in self.feeding.get(node, ())):
                 reached.add(node)
         return reached
 
     def _read(self, on: Mask) -> set[str]:
         """The nodes from which information flows to an output."""
         read = set(self.outputs)
-        for node in reversed(self._order):
+        for node in reversed(self.order):
             if node in read:
-                read |= {self.switches[i].reads for i in self._feeding.get(node, ()) if on[i]}
+                read |= {self.switches[i].reads for i in self.feeding.get(node, ()) if on[i]}
         return read
 
     def isolated(self, on: Mask) -> list[str]:

@@ -57,10 +57,12 @@ class Method(ABC):
     """A frozen dataclass whose fields are its options.
 
     `inherits` says that the search leaves a trained supernet behind, from which the chosen network is only
-    fine-tuned; other methods' networks are trained from scratch, which takes longer.
+    fine-tuned; other methods' networks are trained from scratch, which takes longer. `switches` says that the method
+    decides on every operation by itself: of a space that has a form for that (`Space.free`) it searches that form.
     """
 
     inherits: ClassVar[bool] = False
+    switches: ClassVar[bool] = False
 
     @abstractmethod
     def search(self, job: Job) -> Found:

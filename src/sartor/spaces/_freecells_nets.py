@@ -36,8 +36,7 @@ class FreeSupernet(nn.Module, Supernet):
         self.cells: Any = nn.ModuleList(MixedCell(s, space.edges) for s in slots)
         self.classifier = Classifier(4 * slots[-1].width, task.classes)
         self.wiped: set[tuple[int, int, int]] = set()  # (kind, edge, operation)
-        # Mixtures by few large kernels, or edge by edge; None: the former on a GPU, which small kernels starve.
-        self.grouped: bool | None = None
+        self.grouped = True  # mixtures by few large kernels; else edge by edge, which is the same
         self._plans: dict[tuple[int, int, torch.device], list[Source]] = {}
 
     def forward(self, x: Tensor, who: Arch | Picks | Gates) -> Tensor:
@@ -67,7 +66,7 @@ class FreeSupernet(nn.Module, Supernet):
         features = [last]
         for cell, run in zip(self.cells, runs, strict=True):
             kind = int(cell.slot.reduces)
-            if isinstance(run, _Weighted) and (x.is_cuda if self.grouped is None else self.grouped):
+            if isinstance(run, _Weighted) and self.grouped:
                 out = mixed_cell(cell, self._plan(kind, x.device), before, last, run.table_EO.unbind(0))
             else:
                 gone = {(e, o) for k, e, o in self.wiped if k == kind}

@@ -81,6 +81,8 @@ class Space(ABC):
     """A frozen dataclass whose fields are its options."""
 
     rules: ClassVar[tuple[Limit, ...]] = ()
+    # The space with the same options in which every operation is on or off by itself, where there is one.
+    free: ClassVar[str | None] = None
 
     @property
     @abstractmethod

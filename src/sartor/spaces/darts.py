@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, Literal, final
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
 import numpy as np
 
@@ -42,6 +42,8 @@ def _pairs(node: int) -> list[tuple[int, int]]:
 @dataclass(frozen=True)
 class Darts(Space):
     """Cells of separable convolutions, poolings and identities, stacked (DARTS, XNAS)."""
+
+    free: ClassVar[str | None] = "freecells"
 
     cells: int | None = None
     channels: int | None = None
