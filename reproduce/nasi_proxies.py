@@ -9,16 +9,18 @@ sketch     the small networks that `sartor score` looks at (one cell a stage, 8 
 
 Parameters, FLOPs and layers are those of the benchmark's networks. What is not finite ranks last. Aggregates are rank
 aggregates (`proxies/_aggregate.py`); the set is chosen on one half of the cells and judged on the other half; only
-CIFAR-10 columns are used. Networks a second are measured afterwards, one process alone on its device or core.
+CIFAR-10 columns are used.
 
 Run: SARTOR_TEST_DATA=.../data python reproduce/nasi_proxies.py [--setting published] [--cells 2000] [--device cuda]
-[--workers 8] [--minutes 10]. What is measured is kept in runs/parts: a run goes on where one was stopped.
+[--workers 8] [--minutes 10], then the same with --speeds and nothing else running: networks a second of every proxy.
+What is measured is kept in runs/parts: a run goes on where one was stopped.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import sys
 import time
 from pathlib import Path
@@ -153,6 +155,37 @@ def summary(lines: list[dict[str, Any]], setting: str, table: Table) -> dict[str
             "aggregate": chosen(columns, main)}  # fmt: skip
 
 
+def correlated(a: argparse.Namespace) -> None:
+    """All workers, then the table of correlations; speeds of an earlier run are kept."""
+    start = time.monotonic()
+    failed = spread(a.workers)
+    seconds, table, before = time.monotonic() - start, nasbench201(), recorded(a.setting)
+    wanted = set(sampled(table, a.cells))
+    lines = {line["key"]: line for line in Lines(f"nasi_proxies_{a.setting}").all() if line["key"] in wanted}
+    results = summary([lines[key] for key in sorted(lines)], a.setting, table)
+    results |= {"seconds_of_this_run": round(seconds, 1), "workers": a.workers, "failed_workers": failed,
+                "device": a.device, "networks_per_second": before.get("networks_per_second", {})}  # fmt: skip
+    record(f"nasi_proxies_{a.setting}", results)
+    for name, entry in sorted(results["proxies"].items(), key=lambda e: -e[1]["spearman"]):
+        print(f"{name:<14}{entry['spearman']:7.3f} {entry['interval']}  published {entry['published']}")
+    print(len(lines), "cells", results["aggregate"], flush=True)
+
+
+def timed(a: argparse.Namespace) -> None:
+    """Networks a second on one core and on the device, put beside the correlations."""
+    results = recorded(a.setting)
+    for device in dict.fromkeys(("cpu", a.device)):
+        results.setdefault("networks_per_second", {})[device] = found = speeds(a.setting, device)
+        print(device, {name: round(value, 1) for name, value in found.items()}, flush=True)
+    record(f"nasi_proxies_{a.setting}", results)
+
+
+def recorded(setting: str) -> dict[str, Any]:
+    path = ROOT / f"benchmarks/results/nasi_proxies_{setting}.json"
+    found: dict[str, Any] = json.loads(path.read_text())["results"] if path.exists() else {}
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--setting", choices=SETTINGS, default="published")
@@ -161,25 +194,14 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=600.0)
     parser.add_argument("--shard", help="I/N: only the cells of worker I of N, and no summary")
+    parser.add_argument("--speeds", action="store_true", help="only time every proxy, with nothing else running")
     a = parser.parse_args()
     if a.shard:
         work(a)
-        return
-    start = time.monotonic()
-    failed = spread(a.workers)
-    seconds, table = time.monotonic() - start, nasbench201()
-    wanted = set(sampled(table, a.cells))
-    lines = [line for line in Lines(f"nasi_proxies_{a.setting}").all() if line["key"] in wanted]
-    results = summary(sorted(lines, key=lambda line: line["key"]), a.setting, table)
-    results |= {"seconds_of_this_run": round(seconds, 1), "workers": a.workers, "failed_workers": failed,
-                "device": a.device}  # fmt: skip
-    record(f"nasi_proxies_{a.setting}", results)
-    for device in dict.fromkeys(("cpu", a.device)):
-        results.setdefault("networks_per_second", {})[device] = speeds(a.setting, device)
-        record(f"nasi_proxies_{a.setting}", results)
-    for name, entry in sorted(results["proxies"].items(), key=lambda e: -e[1]["spearman"]):
-        print(f"{name:<14}{entry['spearman']:7.3f} {entry['interval']}  published {entry['published']}")
-    print(results["aggregate"], results["networks_per_second"])
+    elif a.speeds:
+        timed(a)
+    else:
+        correlated(a)
 
 
 if __name__ == "__main__":
