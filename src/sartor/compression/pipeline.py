@@ -28,7 +28,7 @@ def compress(options: Options, out: Path, reporter: Reporter | None = None, modu
     job = open_job(options, out, reporter, module)
     run, cut = job.run, Cut(job)
     with run.locked():
-        _record(job)
+        record(job)
         run.stage("data", lambda: stages.data(job), f"data: {job.images.name}, {len(job.splits.train)} train images")
         if run.read("splits.json")["digest"] != job.images.digest():
             raise RunError(
@@ -68,7 +68,7 @@ def _finish(cut: Cut) -> None:
         report(run.path, run)
 
 
-def _record(job: Job) -> None:
+def record(job: Job) -> None:
     """Write config.toml and env.json, or refuse a directory that belongs to another configuration."""
     run, values = job.run, {"kind": "compression", **job.options.to_mapping(), "given_sha256": fingerprint(job.net)}
     text = config.write_toml(values)

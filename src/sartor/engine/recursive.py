@@ -158,7 +158,15 @@ class _Tape:
         weight2, geometry = conv.weight.detach() ** 2, _geometry(conv)
         if not self.mean:
             back = torch.ops.aten.convolution_backward(
-                h.contiguous(), x * x, weight2, None, *geometry, False, [0, 0], conv.groups, [True, True, False]
+                h.contiguous(),
+                (x * x).contiguous(),
+                weight2.contiguous(),
+                None,
+                *geometry,
+                False,
+                [0, 0],
+                conv.groups,
+                [True, True, False],
             )
             self._tally(f"{name}.weight", back[1])
             return back[0]  # type: ignore[no-any-return]

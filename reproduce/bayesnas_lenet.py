@@ -1,0 +1,284 @@
+"""Tables S4 and S5 of BayesNAS: LeNet-300-100 and LeNet-5 on all of MNIST, error against FLOPs.
+
+FLOPs are the tables' own (PAPERS.md C10): twice the products of a fully connected layer; for a convolution
+2 H W (25 C_in + 1) C_out with the size of its input map. Every point is a network of its own: trained, compressed by
+Algorithm 3 towards that many FLOPs, cut by the exact solver, fine-tuned with the uncompressed one as its teacher.
+Training images of the teacher are shifted by up to three pixels (`--teacher-augment light`), others are not; the paper
+does not say.
+
+Jobs run as parallel processes and are kept one by one, so a run that was stopped goes on.
+
+    python reproduce/bayesnas_lenet.py --data carry/mnist --device cuda --workers 12 --seeds 5
+    python reproduce/bayesnas_lenet.py --draw          the table and the figure from what is there
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import nn
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+from _record import record  # noqa: E402
+
+from sartor.compression.finetune import finetune  # noqa: E402
+from sartor.compression.given import open_job  # noqa: E402
+from sartor.compression.options import Options  # noqa: E402
+from sartor.compression.rounds import Sparse, run_rounds, table  # noqa: E402
+from sartor.costs.base import Cost, counted, silent  # noqa: E402
+from sartor.deployed import evaluating  # noqa: E402
+from sartor.engine import checkpoint  # noqa: E402
+from sartor.engine.evaluate import accuracy  # noqa: E402
+from sartor.engine.network import train_network  # noqa: E402
+from sartor.engine.recipe import Recipe  # noqa: E402
+from sartor.progress import Reporter  # noqa: E402
+from sartor.quadratic import Limit  # noqa: E402
+from sartor.run import write_json  # noqa: E402
+from sartor.solvers import solve  # noqa: E402
+from sartor.solvers.base import Problem  # noqa: E402
+
+PAPER = {
+    "300-100": [  # name, structure, error in %, MFLOPs as printed
+        ("baseline", "784-300-100", 1.39, 0.53), ("SBP", "245-160-55", 1.60, 0.10), ("BC-GNJ", "278-98-13", 1.80, 0.06),
+        ("BC-GHS", "311-86-14", 1.80, 0.06), ("L0", "219-214-100", 1.40, 0.14), ("L0", "266-88-33", 1.80, 0.05),
+        ("BayesNAS", "465-37-90", 1.54, 0.04),
+    ],
+    "5": [
+        ("baseline", "20-50-800-500", 0.83, 8.85), ("SBP", "3-18-284-283", 0.90, 0.69),
+        ("BC-GNJ", "8-13-88-13", 1.00, 1.09), ("BC-GHS", "5-10-76-16", 1.00, 0.57), ("L0", "20-25-45-462", 0.90, 4.49),
+        ("L0", "9-18-65-25", 1.00, 1.55), ("BayesNAS", "5-10-65-25", 1.00, 0.57),
+    ],
+}  # fmt: skip
+# MFLOPs; the paper's point first (0.04 is 465-37-90, exactly 0.04287; 0.57 is 5-10-65-25, exactly 0.5705)
+BUDGETS = {"300-100": (0.0428, 0.03, 0.06, 0.1, 0.02, 0.2), "5": (0.57, 0.4, 0.8, 0.25, 1.2, 2.5)}
+
+
+def lenet_300_100():
+    layers = [nn.Flatten(), nn.Linear(784, 300), nn.ReLU(), nn.Linear(300, 100), nn.ReLU(), nn.Linear(100, 10)]
+    return nn.Sequential(*layers)
+
+
+def lenet_5():
+    return nn.Sequential(
+        nn.Conv2d(1, 20, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(20, 50, 5), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(800, 500), nn.ReLU(), nn.Linear(500, 10),
+    )  # fmt: skip
+
+
+NETS = {"300-100": lenet_300_100, "5": lenet_5}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flops(Cost):
+    """FLOPs as tables S4 and S5 count them."""
+
+    kind: ClassVar[str] = "count"
+
+    def of(self, module, in_shape):
+        """Summed over the layers, by the shapes that really arrive."""
+        total, handles = 0.0, []
+
+        def count(layer, args):
+            nonlocal total
+            if isinstance(layer, nn.Linear):
+                total += 2 * layer.in_features * layer.out_features
+            else:
+                h, w = args[0].shape[2:]
+                size = layer.kernel_size[0] * layer.kernel_size[1]
+                total += 2 * h * w * (layer.in_channels * size + 1) * layer.out_channels
+
+        for layer in module.modules():
+            if isinstance(layer, nn.Conv2d | nn.Linear):
+                handles.append(layer.register_forward_pre_hook(count))
+        parameter = next(iter(module.parameters()))
+        with evaluating(module):
+            module(torch.zeros(1, *in_shape, device=parameter.device))
+        for handle in handles:
+            handle.remove()
+        return float(total)
+
+    def table(self, space, task, tick=silent, cache=None):
+        """Every layer at every pair of widths."""
+        return counted("flops", self, space, task, tick)
+
+
+def job_of(args, net, seed, folder):
+    """The job of one network and seed; its files go into `folder`."""
+    torch.set_num_threads(1)
+    train = {"epochs": args.finetune, "lr": 0.1, "batch": args.batch, "weight_decay": args.decay,
+             "smoothing": 0.0, "augment": args.augment}  # fmt: skip
+    options = Options(
+        model=f"LeNet-{net}", data=args.data, structures=("filter", "shape"), device=args.device, seed=seed, val=0.05,
+        rounds=args.rounds, epochs=args.epochs, strength=args.strength, rate=args.rate, batch=args.batch,
+        levels=args.levels, train_options=train,
+    )  # fmt: skip
+    torch.manual_seed(seed)
+    job = open_job(options, folder, Reporter(silent=True), NETS[net]())
+    torch.set_num_threads(1)
+    return replace(job, costs={"flops": Flops()})
+
+
+def uncompressed(args, net, seed):
+    """Train the whole network: the teacher, and the baseline's error."""
+    folder = args.out / f"{net}/seed-{seed}"
+    if not (folder / "given.json").exists():
+        start, job = time.monotonic(), job_of(args, net, seed, folder)
+        model = job.engine.place(job.net)
+        recipe = Recipe(epochs=args.pretrain, lr=0.1, batch=args.batch, weight_decay=args.decay, smoothing=0.0,
+                        augment=args.teacher_augment)  # fmt: skip
+        train_network(model, None, recipe, job.feed, job.splits, job.run, "given")
+        checkpoint.save(folder / "given.safetensors", model.state_dict())
+        error = 100 - accuracy(model, job.feed, job.splits.test)
+        flops = Flops().of(model.cpu(), job.shape)
+        write_json(folder / "given.json", {"net": net, "seed": seed, "error": error, "mflops": flops / 1e6,
+                                           "seconds": time.monotonic() - start})  # fmt: skip
+    return json.loads((folder / "given.json").read_text())
+
+
+def compressed(args, net, seed, budget):
+    """One point of the curve."""
+    base = args.out / f"{net}/seed-{seed}"
+    folder = base / f"{budget:g}"
+    if not (folder / "point.json").exists():
+        start, job = time.monotonic(), job_of(args, net, seed, folder)
+        given = {k: v.clone() for k, v in checkpoint.load(base / "given.safetensors").items()}
+        job.net.load_state_dict(given)
+        teacher = NETS[net]()
+        teacher.load_state_dict(given)
+        sparse = Sparse(job, job.net).place()
+        limit = 1e6 * budget
+        history = run_rounds(job, sparse, {"flops": limit}, {"flops": Flops().of(teacher, job.shape)})
+        sparse.net.cpu()
+        space = sparse.space()
+        form = table(job, "flops", space).form
+        found = solve(Problem(space.score, (Limit("flops", form, limit), *space.rules)), "milp", time_limit=60.0)
+        small = space.network(found.arch, job.task)
+        judge = job.engine.place(teacher).eval().requires_grad_(False)
+        finetune(job, small, judge, {}, "network")
+        error, flops = 100 - accuracy(small, job.feed, job.splits.test), Flops().of(small.cpu(), job.shape)
+        write_json(folder / "point.json", {
+            "net": net, "seed": seed, "budget_mflops": budget, "mflops": flops / 1e6, "error": error,
+            "structure": space.describe(found.arch), "proven": found.proven, "rounds": history,
+            "weights": sum(p.numel() for p in small.parameters()), "seconds": time.monotonic() - start,
+        })  # fmt: skip
+    return json.loads((folder / "point.json").read_text())
+
+
+def collect(args):
+    """All points that are there, by network."""
+    found = {}
+    for net in NETS:
+        points = [json.loads(p.read_text()) for p in sorted(args.out.glob(f"{net}/seed-*/*/point.json"))]
+        given = [json.loads(p.read_text()) for p in sorted(args.out.glob(f"{net}/seed-*/given.json"))]
+        if not given:
+            continue
+        curve = []
+        for budget in sorted({p["budget_mflops"] for p in points}):
+            mine = [p for p in points if p["budget_mflops"] == budget]
+            errors = [p["error"] for p in mine]
+            curve.append({
+                "budget_mflops": budget, "seeds": len(mine), "error_mean": float(np.mean(errors)),
+                "error_std": float(np.std(errors, ddof=1)) if len(errors) > 1 else None, "errors": errors,
+                "mflops_mean": float(np.mean([p["mflops"] for p in mine])),
+                "mflops": [p["mflops"] for p in mine], "structures": [p["structure"] for p in mine],
+                "weights": [p["weights"] for p in mine],
+            })  # fmt: skip
+        errors = [g["error"] for g in given]
+        found[net] = {
+            "baseline": {"errors": errors, "error_mean": float(np.mean(errors)), "mflops": given[0]["mflops"]},
+            "curve": curve, "paper": PAPER[net],
+            "seconds": {"baseline": sum(g["seconds"] for g in given), "points": sum(p["seconds"] for p in points)},
+        }  # fmt: skip
+    return found
+
+
+def draw(path, found):
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, panels = plt.subplots(1, len(found), figsize=(5.2 * len(found), 3.8), layout="constrained", squeeze=False)
+    for panel, (net, data) in zip(panels[0], found.items(), strict=True):
+        x = [p["mflops_mean"] for p in data["curve"]]
+        y = [p["error_mean"] for p in data["curve"]]
+        panel.errorbar(x, y, yerr=[p["error_std"] or 0.0 for p in data["curve"]], marker="o", capsize=3, label="Sartor")
+        base = data["baseline"]
+        panel.plot(base["mflops"], base["error_mean"], "o", mfc="none", color="C0", label="Sartor, uncompressed")
+        for name, _, error, flops in data["paper"]:
+            ours = name == "BayesNAS"
+            panel.plot(flops, error, "*" if ours else "x", color="C3" if ours else "0.4", ms=11 if ours else 6)
+            panel.annotate(name, (flops, error), textcoords="offset points", xytext=(5, 4), fontsize=7)
+        panel.set(
+            xscale="log", xlabel="MFLOPs, as tables S4 and S5 count", ylabel="test error, %", title=f"LeNet-{net}"
+        )
+        panel.legend(fontsize=8)
+    figure.savefig(path, dpi=130)
+
+
+def report(args):
+    found = collect(args)
+    settings = {k: v for k, v in vars(args).items() if k not in ("out", "draw", "workers", "data")}
+    for net, data in found.items():
+        print(f"LeNet-{net}: uncompressed {data['baseline']['error_mean']:.2f} % at {data['baseline']['mflops']:.2f}")
+        for p in data["curve"]:
+            spread = "" if p["error_std"] is None else f" +- {p['error_std']:.2f}"
+            print(f"  {p['mflops_mean']:.4f} MFLOPs  {p['error_mean']:.2f}{spread} %  {p['seeds']} seeds  "
+                  f"{p['structures'][0]}")  # fmt: skip
+    if found:
+        print(record(args.name, {"settings": settings, "networks": found}))
+        draw(ROOT / f"reproduce/figures/{args.name}.png", found)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", default="carry/mnist")
+    parser.add_argument("--out", type=Path, default=Path("runs/lenet"))
+    parser.add_argument("--name", default="bayesnas_lenet", help="of the result file and the figure")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--nets", default="300-100,5")
+    parser.add_argument("--budgets", type=int, default=6, help="points of each curve, the paper's first")
+    parser.add_argument("--pretrain", type=int, default=30, help="epochs of the uncompressed network")
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--epochs", type=int, default=3, help="a round")
+    parser.add_argument("--finetune", type=int, default=60)
+    parser.add_argument("--strength", type=float, default=1e-6, help="lambda")
+    parser.add_argument("--rate", type=float, default=0.05)
+    parser.add_argument("--decay", type=float, default=1e-4)
+    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--levels", type=int, default=24)
+    parser.add_argument("--augment", default="none")
+    parser.add_argument("--teacher-augment", default="light")
+    parser.add_argument("--draw", action="store_true", help="only the table and the figure of what is there")
+    args = parser.parse_args()
+    if not args.draw:
+        nets = args.nets.split(",")
+        seeds = range(args.seeds)
+        with ProcessPoolExecutor(args.workers, mp_context=get_context("spawn")) as pool:
+            jobs = [pool.submit(uncompressed, args, net, seed) for net in reversed(nets) for seed in seeds]
+            for job in as_completed(jobs):
+                print(job.result(), flush=True)
+            jobs = [
+                pool.submit(compressed, args, net, seed, BUDGETS[net][n])
+                for n in range(args.budgets) for net in reversed(nets) for seed in seeds
+            ]  # fmt: skip
+            for job in as_completed(jobs):
+                print({k: v for k, v in job.result().items() if k != "rounds"}, flush=True)
+    report(args)
+
+
+if __name__ == "__main__":
+    main()
