@@ -32,11 +32,13 @@ class Cifar:
 
     def __init__(self, device: str = "cpu") -> None:
         self.images, self.device = open_data(DATA / "cifar10"), device
+        every = np.arange(len(self.images))
+        self.train = every if self.images.test is None else np.setdiff1d(every, self.images.test)
         self.mean, self.std = (torch.tensor(v)[:, None, None] for v in (MEAN, STD))
 
     def batch(self, count: int, *seed: int) -> tuple[torch.Tensor, torch.Tensor]:
         """`count` images and their labels, the same for the same seed on the same files."""
-        index = np.random.default_rng(seed).choice(len(self.images), count, replace=False)
+        index = np.random.default_rng(seed).choice(self.train, count, replace=False)
         x = (self.images.pixels(index).float() / 255 - self.mean) / self.std
         return x.to(self.device), torch.from_numpy(self.images.labels[index]).long().to(self.device)
 
