@@ -54,6 +54,8 @@ class Lines:
         self.name, self.shard, self.shards = name, shard, shards
         self.path = PARTS / f"{name}_{shard}_of_{shards}.jsonl"
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        if self.path.exists() and not self.path.read_bytes().endswith(b"\n"):
+            self.path.write_text(self.path.read_text() + "\n")  # the last run was killed while writing
 
     def all(self) -> list[dict[str, Any]]:
         """The lines of all workers, of earlier runs with other numbers of them too."""
