@@ -12,7 +12,7 @@ from sartor.engine import checkpoint
 from sartor.errors import BadInput
 from sartor.experts import Experts, learning_rate
 from sartor.genotype import INPUTS, OPERATIONS
-from sartor.methods._mixture import Search, groups, recipe_of
+from sartor.methods._mixture import Search, groups
 from sartor.methods.darts import DARTS
 from sartor.methods.xnas import XNAS, _Experts
 from sartor.solvers import solve
@@ -50,7 +50,7 @@ def papers_rule(weights):
 
 
 def test_without_a_budget_the_answer_is_the_papers_discretisation(job):
-    search = Search(job, _Experts(XNAS(**SHORT), job), recipe_of(XNAS(**SHORT)), "x")
+    search = Search(job, _Experts(XNAS(**SHORT), job), XNAS(**SHORT).recipe(), "x")
     assert [len(members) for members, _, _ in search.groups] == [14, 14]
     for seed in range(20):
         generator = torch.Generator().manual_seed(seed)
@@ -66,7 +66,7 @@ def test_without_a_budget_the_answer_is_the_papers_discretisation(job):
 def test_rewards_are_finite_differences_of_the_validation_loss(job):
     """In double precision, through the whole search network, over all replicas of a cell type."""
     method = XNAS(**SHORT)
-    search = Search(job, _Experts(method, job), recipe_of(method), "x")
+    search = Search(job, _Experts(method, job), method.recipe(), "x")
     search.net.double().train()
     x, y = next(iter(job.feed.plain(job.splits.train[:8], 8)))
     leaves = [experts.weights(torch.float64) for experts, _ in search.learner.parts]
@@ -121,7 +121,7 @@ def test_a_killed_search_ends_with_the_same_score(method, tmp_path, monkeypatch)
 
 def test_wiped_experts_leave_the_network_and_the_optimiser(job):
     method = XNAS(**SHORT, zeta=1e-4)
-    search = Search(job, _Experts(method, job), recipe_of(method), "x")
+    search = Search(job, _Experts(method, job), method.recipe(), "x")
     before = sum(p.numel() for p in search.net.parameters())
     search.run()
     last = search.history[-1]["groups"]

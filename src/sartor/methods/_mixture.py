@@ -208,12 +208,3 @@ class Search:
         self.learner.load_state_dict(state["learner"])
         self.history = list(state["history"])
         self._free()
-
-
-def recipe_of(method: Any) -> Recipe:
-    """How both train the network's weights: SGD without averaging, cosine decay from 0.025 to 0.001, or likewise."""
-    return Recipe(
-        epochs=method.epochs, batch=method.batch, lr=method.lr, last_lr=min(0.001, method.lr / 25),
-        weight_decay=method.weight_decay, momentum=method.momentum, warmup=0.0, smoothing=0.0, ema=0.0,
-        clip=method.clip, augment=method.augment,
-    )  # fmt: skip

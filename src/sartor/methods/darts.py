@@ -9,28 +9,22 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, final
+from typing import Any, final
 
 import torch
 from torch import Tensor
 
 from sartor.errors import BadInput
-from sartor.methods._mixture import Learner, Search, groups, recipe_of
-from sartor.methods.base import Effort, Found, Job, Method, epochs_for
+from sartor.methods._mixture import Learner, Search, groups
+from sartor.methods._sharing import Sharing
+from sartor.methods.base import Effort, Found, Job, epochs_for
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class DARTS(Method):
+class DARTS(Sharing):
     """Softmax weights of a mixture of all options, learnt by Adam with weight decay (DARTS, first order)."""
 
-    epochs: int = 50
-    batch: int = 64
-    lr: float = 0.025
-    momentum: float = 0.9
-    weight_decay: float = 3e-4
-    clip: float = 5.0
-    augment: Literal["none", "light", "standard", "strong"] = "standard"
     mixture_lr: float = 3e-4
     mixture_decay: float = 1e-3
     zero: bool = True  # a share of the softmax for no operation at all
@@ -41,7 +35,7 @@ class DARTS(Method):
                 "method.mixture_lr > 0 and method.mixture_decay >= 0 must hold, but got "
                 f"{self.mixture_lr:g} and {self.mixture_decay:g}."
             )
-        recipe_of(self)
+        super().__post_init__()
 
     @classmethod
     def preset(cls, effort: Effort, images: int) -> dict[str, Any]:
@@ -54,7 +48,7 @@ class DARTS(Method):
 
     def search(self, job: Job) -> Found:
         """Alternate between the network's weights and the mixture's."""
-        search = Search(job, _Softmax(self, job), recipe_of(self), "darts")
+        search = Search(job, _Softmax(self, job), self.recipe(), "darts")
         history = search.run()
         return Found(search.score(), "log-weight", facts=search.facts(history))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, final
+from typing import Any, final
 
 import numpy as np
 import torch
@@ -14,28 +14,21 @@ from sartor.engine.evaluate import correct, recalibrate
 from sartor.engine.fit import Training, fit
 from sartor.engine.network import calibration
 from sartor.errors import BadInput
-from sartor.methods._mixture import recipe_of
-from sartor.methods.base import Effort, Found, Job, Method, epochs_for
+from sartor.methods._sharing import Sharing
+from sartor.methods.base import Effort, Found, Job, epochs_for
 from sartor.predictors.least_squares import LeastSquares
 from sartor.ranking import quality
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class RandomSharing(Method):
+class RandomSharing(Sharing):
     """A random network a step trains shared weights; random networks are then measured with them.
 
     The authors take the best of the measured networks. So that a budget can be kept exactly, the score here is
     what those measurements say of every option (least squares), and held-out networks check it.
     """
 
-    epochs: int = 50
-    batch: int = 64
-    lr: float = 0.025
-    momentum: float = 0.9
-    weight_decay: float = 3e-4
-    clip: float = 5.0
-    augment: Literal["none", "light", "standard", "strong"] = "standard"
     networks: int = 1000
     held_out: int = 100
 
@@ -44,7 +37,7 @@ class RandomSharing(Method):
             raise BadInput(
                 f"method.networks >= 3 and method.held_out >= 3 must hold, but got {self.networks} and {self.held_out}."
             )
-        recipe_of(self)
+        super().__post_init__()
 
     @classmethod
     def preset(cls, effort: Effort, images: int) -> dict[str, Any]:
@@ -69,7 +62,7 @@ class RandomSharing(Method):
         def loss(x: torch.Tensor, y: torch.Tensor, rng: np.random.Generator) -> dict[str, torch.Tensor]:
             return {"loss": label_loss(net(x, job.space.sample(rng)), y, 0.0)}
 
-        history = fit(Training("sharing", net, loss, recipe_of(self), job.feed, job.splits.train, job.run))
+        history = fit(Training("sharing", net, loss, self.recipe(), job.feed, job.splits.train, job.run))
         paths = lambda x, k: job.space.sample_picks(job.seeds.rng("calibrate", k), len(x))  # noqa: E731
         recalibrate(net, calibration(job.feed, job.splits), job.engine.cast(lambda x, k: net(x, paths(x, k))))
         net.eval()

@@ -15,21 +15,17 @@ from torch import Tensor
 
 from sartor.errors import BadInput
 from sartor.experts import Experts
-from sartor.methods._mixture import Learner, Search, groups, recipe_of
-from sartor.methods.base import Effort, Found, Job, Method, epochs_for
+from sartor.methods._mixture import Learner, Search, groups
+from sartor.methods._sharing import Sharing
+from sartor.methods.base import Effort, Found, Job, epochs_for
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class XNAS(Method):
+class XNAS(Sharing):
     """Experts with exponentiated-gradient weights and wipe-out, in a mixture of all options (XNAS)."""
 
-    epochs: int = 50
     batch: int = 96
-    lr: float = 0.025
-    momentum: float = 0.9
-    weight_decay: float = 3e-4
-    clip: float = 5.0
     augment: Literal["none", "light", "standard", "strong"] = "strong"
     bound: float = 1.0  # L: the largest reward of one feedback
     zeta: float = 1.0  # below 1 experts are wiped out sooner than theory allows
@@ -42,7 +38,7 @@ class XNAS(Method):
                 "method.bound > 0, method.rate > 0 and 0 < method.zeta <= 1 must hold, but got "
                 f"{self.bound:g}, {self.rate:g} and {self.zeta:g}."
             )
-        recipe_of(self)  # refuses what cannot be trained
+        super().__post_init__()
 
     @classmethod
     def preset(cls, effort: Effort, images: int) -> dict[str, Any]:
@@ -60,7 +56,7 @@ class XNAS(Method):
 
     def search(self, job: Job) -> Found:
         """Algorithm 1 on every forecaster of the space at once."""
-        search = Search(job, _Experts(self, job), recipe_of(self), "xnas")
+        search = Search(job, _Experts(self, job), self.recipe(), "xnas")
         history = search.run()
         return Found(search.score(), "log-weight", facts=search.facts(history))
 
