@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import combinations, permutations
 from typing import TYPE_CHECKING, Any, Literal, final
 
@@ -125,16 +125,14 @@ class DartsReduced(Space):
 
     def edge_weights(self, kind: int, weights: Sequence[Any]) -> list[Any]:
         """The weight of every operation on every edge of a cell in a mixture: of the input times of the operation."""
-        import torch
-
         found = []
         for number, source in self.edges:
             node = self.nodes[kind][number - INPUTS]
             mine, total = weights[node.operations], 0.0
             for kept, given in self._ways(node, source):
-                index = torch.from_numpy(given).to(mine.device)
+                index = _on(tuple(given.tolist()), mine.device)
                 weight = mine.new_zeros(len(OPERATIONS)).index_add(0, index, mine)
-                share = 1.0 if node.inputs is None else weights[node.inputs][kept].sum()
+                share = 1.0 if node.inputs is None else sum(weights[node.inputs][k] for k in kept)
                 total = total + share * weight
             found.append(total)
         return found
@@ -277,6 +275,14 @@ class DartsReduced(Space):
                     yield operation, (mine,)
                 else:
                     yield from ((operation, ((node.inputs, pair), mine)) for pair in kept)
+
+
+@cache
+def _on(index: tuple[int, ...], device: Any) -> Any:
+    """Kept on the device: a step that copies from the host cannot be recorded."""
+    import torch
+
+    return torch.tensor(index, device=device)
 
 
 PLUGIN = DartsReduced
