@@ -62,3 +62,16 @@ def test_the_section_is_there_for_genotypes_and_mixtures_only():
     assert cells(FakeFiles("ds_r1_k3_s1_e1_c16_nre")) is None
     assert cells(FakeFiles("ds_r1", FACTS))["drawings"] == []
     assert mixture(None) == mixture({"epochs": []}) == []
+
+
+def test_tree_cells_are_drawn_path_by_path():
+    found = cells(FakeFiles("111+112 - 222"))
+    assert [d["name"] for d in found["drawings"]] == ["paths of every block"]
+    picture = ET.fromstring(str(found["drawings"][0]["figure"]))
+    squares = list(picture.iter("rect"))
+    assert len(squares) == 9 * 3
+    filled = [r.find("title").text for r in squares if r.get("fill") != "none"]
+    assert filled == ["block 1: conv3 → conv1 → avg3", "block 1: conv3 → conv1 → sep7", "block 3: conv3 → sep3 → sep3"]
+    assert next(picture.iter("title")).text == "3 of 27 paths in 3 blocks, of which 1 have none."
+    for other in ("", "111+nonsense", "ds_r1_k3"):
+        assert cells(FakeFiles(other)) is None

@@ -7,7 +7,7 @@ from typing import Any
 
 from sartor.errors import BadInput
 from sartor.genotype import INPUTS, Cell, Genotype
-from sartor.report import figures
+from sartor.report import _trees, figures
 from sartor.report._files import Files
 from sartor.report._text import Html, esc
 
@@ -22,13 +22,14 @@ def cells(files: Files) -> dict[str, Any] | None:
     except BadInput:
         genotype = None
     curves = mixture(((files.searched("score.json") or {}).get("facts") or {}).get("mixture"))
-    if genotype is None and not curves:
+    tree = _trees.draw(string)
+    if genotype is None and tree is None and not curves:
         return None
     drawn = [] if genotype is None else [("normal", genotype.normal), ("reduction", genotype.reduce)]
-    return {
-        "drawings": [{"name": f"{kind} cell", "figure": draw(cell, kind)} for kind, cell in drawn],
-        "curves": curves,
-    }
+    drawings = [{"name": f"{kind} cell", "figure": draw(cell, kind)} for kind, cell in drawn]
+    if tree is not None:
+        drawings.append({"name": "paths of every block", "figure": tree})
+    return {"drawings": drawings, "curves": curves}
 
 
 def mixture(recorded: Any) -> list[dict[str, Any]]:
