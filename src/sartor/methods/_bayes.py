@@ -95,7 +95,7 @@ class Relevance:
         self.on = before & (self.gamma > THRESHOLD)
         gone = {int(i): "entropy" for i in np.flatnonzero(before & ~self.on)}
         if self.dependency != "none":
-            left = self.circuit.alive(self.on)
+            left = self.circuit.alive(self.on) if self.dependency == "full" else self._ruled()
             gone |= {int(i): self._reason(int(i)) for i in np.flatnonzero(self.on & ~left)}
             self.on = left
         kept = self._reconnect(before)
@@ -105,6 +105,13 @@ class Relevance:
         # Where nothing flows any more there is no variance left either.
         self.gamma[[i for i, why in gone.items() if why != "entropy"]] = _LEAST
         return Removal(gone, tuple(kept))
+
+    def _ruled(self) -> Mask:
+        """Without the dependency on predecessors: edges whose zero switch is off go, and empty edges' switches."""
+        switches = self.circuit.switches
+        left = self.on & np.array([s.zero is None or bool(self.on[s.zero]) for s in switches])
+        ruling = {s.zero for i, s in enumerate(switches) if left[i]}
+        return left & np.array([s.feeds is not None or i in ruling for i, s in enumerate(switches)])
 
     def _reason(self, i: int) -> str:
         switch = self.circuit.switches[i]

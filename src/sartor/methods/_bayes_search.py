@@ -185,7 +185,7 @@ class Search:
         }
 
     def score(self) -> Quadratic:
-        """The entropy of every switch, counted while its choice has an effect."""
+        """The entropy of every switch on the options that have it, counted while their choice has an effect."""
         choices = self.job.space.choices
         tables: dict[int, Any] = {}
         for switch, value in zip(self.circuit.switches, self.relevance.score().tolist(), strict=True):

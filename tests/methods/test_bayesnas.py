@@ -1,0 +1,271 @@
+"""BayesNAS: its update rules, planted problems, the paper's own selection, resuming."""
+
+import dataclasses
+import math
+
+import numpy as np
+import planted
+import pytest
+import tiny
+import torch
+
+from sartor.arch import canonical
+from sartor.engine.hessian import Gaussian, diagonal
+from sartor.errors import BadInput
+from sartor.methods._bayes import THRESHOLD, Relevance, entropy
+from sartor.methods._bayes_search import Search, Switched
+from sartor.methods.bayesnas import BayesNAS
+from sartor.solvers import solve
+from sartor.solvers.base import Problem
+from sartor.spaces.freecells import FreeCells
+from sartor.switches import Circuit, Switch
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    torch.set_num_threads(1)
+
+
+def parallel(count, places=1):
+    """Switches side by side between an input and an output."""
+    made = [Switch(f"s{n}", "in", "out", (n, 0), places) for n in range(count)]
+    return Circuit(tuple(made), frozenset({"in"}), frozenset({"out"}))
+
+
+def on(relevance):
+    return {s.name for s, live in zip(relevance.circuit.switches, relevance.on, strict=True) if live}
+
+
+# update rules --------------------------------------------------------------------------------------
+
+
+def test_equations_17_to_19_as_printed():
+    relevance = Relevance(parallel(3), np.array([0.01, 0.02, 0.05]))
+    relevance.gamma = gamma = np.array([1.0, 0.3, 2.0])
+    w, hessian = np.array([0.5, -1.0, 0.1]), np.array([0.02, 0.001, 0.3])
+    relevance.update(w, hessian)
+    c = 1 / (1 / gamma + hessian / np.array([0.01, 0.02, 0.05]))
+    omega = np.sqrt(gamma - c) / gamma
+    np.testing.assert_allclose(relevance.variance, c)
+    np.testing.assert_allclose(relevance.omega, omega)
+    np.testing.assert_allclose(relevance.s, np.abs(w) / omega)
+    np.testing.assert_allclose(relevance.gamma, relevance.s)  # nothing depends on anything here
+
+
+def test_groups_of_appendix_a3():
+    relevance = Relevance(parallel(2, places=3), np.full(2, 0.01))
+    relevance.gamma = np.array([0.5, 2.0])
+    w, hessian = np.arange(1.0, 7.0), np.linspace(0.001, 0.06, 6)
+    relevance.update(w, hessian)
+    for n, gamma in enumerate((0.5, 2.0)):
+        here = slice(3 * n, 3 * n + 3)
+        c = 1 / (1 / gamma + hessian[here] / 0.01)
+        omega = math.sqrt(((gamma - c) / gamma**2).sum())
+        assert relevance.omega[n] == pytest.approx(omega)
+        assert relevance.s[n] == pytest.approx(np.linalg.norm(w[here]) / omega)
+
+
+def test_equation_8_joins_edge_and_predecessors():
+    circuit = Circuit((
+        Switch("a0", "in", "a", (0, 0)), Switch("a1", "in", "a", (1, 0)),
+        Switch("ab.zero", "a", None, None), Switch("b0", "a", "b", (2, 0), 1, 2), Switch("b1", "a", "b", (3, 0), 1, 2),
+    ), frozenset({"in"}), frozenset({"b"}))  # fmt: skip
+    w, hessian = np.array([0.3, 0.4, 0.8, 1.0, 0.5]), np.full(5, 0.02)
+    found = {}
+    for dependency in ("full", "zero", "none"):
+        relevance = Relevance(circuit, np.full(5, 0.01), dependency)
+        relevance.update(w, hessian)
+        found[dependency], s = relevance.gamma, relevance.s
+    before = s[0] + s[1]
+    full = [s[0], s[1], 1 / (1 / s[2] + 1 / before), *(1 / (1 / s[2] + 1 / before + 1 / s[k]) for k in (3, 4))]
+    np.testing.assert_allclose(found["full"], full)
+    np.testing.assert_allclose(found["zero"], [s[0], s[1], s[2], *(1 / (1 / s[2] + 1 / s[k]) for k in (3, 4))])
+    np.testing.assert_allclose(found["none"], s)
+
+
+def test_the_threshold_is_where_the_entropy_is_zero():
+    assert pytest.approx(0.0585, abs=1e-4) == THRESHOLD
+    assert entropy(np.array([THRESHOLD]))[0] == pytest.approx(0.0, abs=1e-12)
+
+
+def test_a_weight_of_zero_is_irrelevant_whatever_its_curvature_and_negative_curvature_counts_as_none():
+    relevance = Relevance(parallel(3), np.full(3, 0.01))
+    relevance.update(np.array([0.0, 0.0, 1.0]), np.array([0.0, 5.0, -1.0]))
+    assert relevance.s[0] == relevance.s[1] == 0
+    assert np.isfinite(relevance.gamma).all() and np.isfinite(relevance.entropy).all()
+    relevance.prune(1)
+    assert on(relevance) == {"s2"}
+
+
+def test_the_last_way_through_is_kept_and_named():
+    circuit = Circuit((
+        Switch("a", "in", "a", (0, 0)), Switch("b", "a", "out", (1, 0)), Switch("c", "in", "out", (2, 0)),
+    ), frozenset({"in"}), frozenset({"out"}), (frozenset({"out"}),))  # fmt: skip
+    for w, kept in (([1e-3, 2e-3, 1e-4], {"a", "b"}), ([1e-4, 1.0, 1e-3], {"c"})):
+        relevance = Relevance(circuit, np.full(3, 0.01))
+        relevance.update(np.array(w), np.full(3, 1.0))
+        removal = relevance.prune(1)
+        assert on(relevance) == kept == {circuit.switches[i].name for i in removal.kept}
+        assert (relevance.score()[relevance.on] > 0).all()
+        assert (relevance.score()[~relevance.on] < 0).all()
+
+
+# planted problems ----------------------------------------------------------------------------------
+
+
+def regress(x, y, variance, rounds=8):
+    """Sparse linear regression by the method's own rules: (16) by proximal gradient steps, then (17) to (20)."""
+    count = x.shape[1]
+    relevance = Relevance(parallel(count), np.full(count, 1 / len(x)))
+    net = Switched(None, torch.nn.Identity(), relevance)  # no network: its weights and their penalty
+    net.double()
+    likelihood = Gaussian(variance)
+    step = float(variance / torch.linalg.eigvalsh(x.T @ x / len(x)).max())
+    for number in range(rounds):
+        for _ in range(400):
+            w = net.weights().detach().requires_grad_()
+            (gradient,) = torch.autograd.grad(likelihood.loss((x @ w)[:, None], y[:, None]), w)
+            with torch.no_grad():
+                net.v -= step * gradient
+            net.shrink(step)
+        w = net.weights().detach().requires_grad_()
+        hessian = diagonal(lambda x, w=w: (x @ w)[:, None], [w], [(x, y[:, None])], "exact", likelihood=likelihood)[0]
+        relevance.update(w.detach().numpy(), hessian.numpy())
+        relevance.prune(number + 1)
+        net.follow()
+    return relevance
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_sparse_regression_agrees_with_a_reference(seed):
+    from sklearn.linear_model import ARDRegression
+
+    rng = np.random.default_rng(seed)
+    true = np.zeros(20)
+    true[rng.permutation(20)[:6]] = rng.uniform(0.5, 2.0, 6) * rng.choice([-1, 1], 6)
+    x = rng.normal(size=(150, 20)) @ (np.eye(20) + 0.2 * rng.normal(size=(20, 20)))
+    y = x @ true + 0.3 * rng.normal(size=150)
+    reference = ARDRegression(fit_intercept=False, threshold_lambda=1e3).fit(x, y)
+    relevance = regress(torch.from_numpy(x), torch.from_numpy(y), 0.09)
+    assert relevance.on.tolist() == (true != 0).tolist()
+    assert relevance.on.tolist() == (np.abs(reference.coef_) > 0.05).tolist()
+    np.testing.assert_allclose(relevance.mean, reference.coef_, atol=0.06)
+
+
+METHOD = {
+    "rounds": 3, "epochs": 6, "batch": 50, "augment": "none", "strength": 0.003, "zero_strength": 0.003,
+}  # fmt: skip
+PLANTED = {"in-a.2", "in-c.0", "a-c.2"}
+
+
+def left(search):
+    return {s.name for s, live in zip(search.circuit.switches, search.relevance.on, strict=True) if live and s.pick}
+
+
+@pytest.mark.parametrize(
+    ("operations", "seed"), [(PLANTED, 0), (PLANTED, 1), ({"in-b.1", "b-c.0", "in-c.1"}, 0)], ids=("0", "1", "b")
+)
+def test_planted_operations_survive_and_no_others(operations, seed, tmp_path):
+    search = Search(planted.job(tmp_path, operations, planted.Planted(zeros=True), seed=seed), BayesNAS(**METHOD))
+    search.run()
+    assert left(search) == operations
+    assert search.circuit.isolated(search.relevance.on) == []
+
+
+def test_without_the_dependency_a_node_is_isolated(tmp_path):
+    """Figure 1a: nothing reaches node b, yet what leaves it has nonzero weights and passes for relevant."""
+    method = BayesNAS(**METHOD, dependency="zero")
+    search = Search(planted.job(tmp_path, PLANTED, planted.Planted(zeros=True)), method)
+    search.run()
+    assert search.circuit.isolated(search.relevance.on) == ["b"]
+    assert left(search) > PLANTED
+    assert search.rounds[-1]["isolated"] == ["b"]
+
+
+# searches ------------------------------------------------------------------------------------------
+
+SHORT = {"rounds": 2, "epochs": 2, "batch": 16, "augment": "light", "rate": 30.0}
+
+
+def search_of(folder, **options):
+    job = tiny.job(folder, space="freecells")
+    space = FreeCells(cells=3, channels=2).fitted(job.task)
+    return Search(dataclasses.replace(job, space=space), BayesNAS(**{**SHORT, **options}))
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory):
+    torch.set_num_threads(1)
+    search = search_of(tmp_path_factory.mktemp("bayesnas"))
+    search.run()
+    return search
+
+
+def test_without_a_budget_the_answer_is_what_was_not_pruned(searched):
+    search, space, relevance = searched, searched.job.space, searched.relevance
+    assert 0 < relevance.on.sum() < len(relevance.on)
+    arch = canonical(space.choices, solve(Problem(search.score(), space.rules)).arch)
+    kept = {s.pick[0] for s, live in zip(search.circuit.switches, relevance.on, strict=True) if live and s.pick}
+    for kind, places in enumerate(space.counts(search.job.task)):
+        table = space.table(np.asarray(arch.picks)[None], kind)[0]
+        chosen = {space.choice_of(kind, e, o) for e, o in np.argwhere(table).tolist()}
+        if places:
+            assert chosen == {c for c in kept if space.place_of(c)[0] == kind}
+
+
+def test_wiped_operations_are_freed(searched):
+    search, wiped = searched, searched.net.net.wiped
+    off = np.flatnonzero(~search.relevance.on)
+    assert len(wiped) == sum(search.circuit.switches[i].pick is not None for i in off)
+    kind, edge, operation = next((k, e, o) for k, e, o in wiped if o > 2)
+    cell = next(c for c in search.net.net.cells if int(c.slot.reduces) == kind)
+    assert all(p.numel() == 0 for p in cell.edges[edge][operation].parameters())
+
+
+def test_a_killed_search_resumes_to_the_same_score(searched, tmp_path, monkeypatch):
+    whole = searched
+    killed = search_of(tmp_path / "killed")
+    end = Search._end
+
+    def stop(self, t, optimiser, number, steps):
+        end(self, t, optimiser, number, steps)
+        if number == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Search, "_end", stop)
+    with pytest.raises(KeyboardInterrupt):
+        killed.run()
+    monkeypatch.undo()
+    again = search_of(tmp_path / "killed")
+    again.run()
+    assert again.score().to_json() == whole.score().to_json()
+    assert again.rounds == whole.rounds
+
+
+@pytest.mark.parametrize("hessian", ["ggn", "exact"])
+def test_other_hessians(hessian, tmp_path):
+    job = planted.job(tmp_path, PLANTED, planted.Planted(zeros=True), count=400)
+    search = Search(job, BayesNAS(**{**METHOD, "rounds": 1, "epochs": 2}, hessian=hessian, hessian_images=60))
+    search.run()
+    assert np.isfinite(search.relevance.gamma).all()
+    assert (search.relevance.omega > 0).any()
+
+
+def test_each_scale_keeps_its_mean_square():
+    circuit = Circuit(parallel(4).switches, frozenset({"in"}), frozenset({"out"}), (), (0, 0, 1, 1))
+    relevance = Relevance(circuit, np.full(4, 0.1))
+    net = Switched(None, torch.nn.Identity(), relevance, rate=4.0)
+    with torch.no_grad():
+        net.v.copy_(torch.tensor([1.0, 0.01, 0.5, 0.5]) / 2)
+    net.shrink(0.1)
+    w = net.weights().detach()
+    assert w[1] == 0 and w[0] == pytest.approx(math.sqrt(2))
+    assert w[2] == w[3] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    "options", [{"rounds": 0}, {"epochs": 0}, {"strength": 0.0}, {"zero_strength": -1.0}, {"rate": 0.0}]
+)
+def test_nonsense_is_refused(options):
+    with pytest.raises(BadInput, match="must be"):
+        BayesNAS(**options)
