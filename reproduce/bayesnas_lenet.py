@@ -3,8 +3,8 @@
 FLOPs are the tables' own (PAPERS.md C10): twice the products of a fully connected layer; for a convolution
 2 H W (25 C_in + 1) C_out with the size of its input map. Every point is a network of its own: trained, compressed by
 Algorithm 3 towards that many FLOPs, cut by the exact solver, fine-tuned with the uncompressed one as its teacher.
-Training images of the teacher are shifted by up to three pixels (`--teacher-augment light`), others are not; the paper
-does not say.
+Training images are shifted at random, by `--shift` pixels at most (the teacher's by `--teacher-shift`; 0 switches it
+off): the paper does not say whether its were.
 
 Jobs run as parallel processes and are kept one by one, so a run that was stopped goes on.
 
@@ -37,9 +37,11 @@ from sartor.compression.given import open_job  # noqa: E402
 from sartor.compression.options import Options  # noqa: E402
 from sartor.compression.rounds import Sparse, run_rounds, table  # noqa: E402
 from sartor.costs.base import Cost, counted, silent  # noqa: E402
+from sartor.data.augment import Augment  # noqa: E402
 from sartor.deployed import evaluating  # noqa: E402
 from sartor.engine import checkpoint  # noqa: E402
 from sartor.engine.evaluate import accuracy  # noqa: E402
+from sartor.engine.feed import Feed  # noqa: E402
 from sartor.engine.network import train_network  # noqa: E402
 from sartor.engine.recipe import Recipe  # noqa: E402
 from sartor.progress import Reporter  # noqa: E402
@@ -113,11 +115,22 @@ class Flops(Cost):
         return counted("flops", self, space, task, tick)
 
 
-def job_of(args, net, seed, folder):
+@dataclass(frozen=True, eq=False)
+class Shifted(Feed):
+    """Training images shifted by up to `pad` pixels, whatever the recipe says."""
+
+    pad: int = 0
+
+    def train(self, index, batch, augment, name, epoch):
+        """The batches of one epoch."""
+        yield from super().train(index, batch, Augment(pad=self.pad), name, epoch)
+
+
+def job_of(args, net, seed, folder, shift):
     """The job of one network and seed; its files go into `folder`."""
     torch.set_num_threads(1)
     train = {"epochs": args.finetune, "lr": 0.1, "batch": args.batch, "weight_decay": args.decay,
-             "smoothing": 0.0, "augment": args.augment}  # fmt: skip
+             "smoothing": 0.0}  # fmt: skip
     options = Options(
         model=f"LeNet-{net}", data=args.data, structures=("filter", "shape"), device=args.device, seed=seed, val=0.05,
         rounds=args.rounds, epochs=args.epochs, strength=args.strength, rate=args.rate, batch=args.batch,
@@ -126,17 +139,17 @@ def job_of(args, net, seed, folder):
     torch.manual_seed(seed)
     job = open_job(options, folder, Reporter(silent=True), NETS[net]())
     torch.set_num_threads(1)
-    return replace(job, costs={"flops": Flops()})
+    f = job.feed
+    return replace(job, costs={"flops": Flops()}, feed=Shifted(f.images, f.mean, f.std, f.seeds, f.engine, shift))
 
 
 def uncompressed(args, net, seed):
     """Train the whole network: the teacher, and the baseline's error."""
     folder = args.out / f"{net}/seed-{seed}"
     if not (folder / "given.json").exists():
-        start, job = time.monotonic(), job_of(args, net, seed, folder)
+        start, job = time.monotonic(), job_of(args, net, seed, folder, args.teacher_shift)
         model = job.engine.place(job.net)
-        recipe = Recipe(epochs=args.pretrain, lr=0.1, batch=args.batch, weight_decay=args.decay, smoothing=0.0,
-                        augment=args.teacher_augment)  # fmt: skip
+        recipe = Recipe(epochs=args.pretrain, lr=0.1, batch=args.batch, weight_decay=args.decay, smoothing=0.0)
         train_network(model, None, recipe, job.feed, job.splits, job.run, "given")
         checkpoint.save(folder / "given.safetensors", model.state_dict())
         error = 100 - accuracy(model, job.feed, job.splits.test)
@@ -151,7 +164,7 @@ def compressed(args, net, seed, budget):
     base = args.out / f"{net}/seed-{seed}"
     folder = base / f"{budget:g}"
     if not (folder / "point.json").exists():
-        start, job = time.monotonic(), job_of(args, net, seed, folder)
+        start, job = time.monotonic(), job_of(args, net, seed, folder, args.shift)
         given = {k: v.clone() for k, v in checkpoint.load(base / "given.safetensors").items()}
         job.net.load_state_dict(given)
         teacher = NETS[net]()
@@ -260,8 +273,8 @@ def main():
     parser.add_argument("--decay", type=float, default=1e-4)
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--levels", type=int, default=24)
-    parser.add_argument("--augment", default="none")
-    parser.add_argument("--teacher-augment", default="light")
+    parser.add_argument("--shift", type=int, default=1, help="pixels")
+    parser.add_argument("--teacher-shift", type=int, default=2, help="pixels")
     parser.add_argument("--draw", action="store_true", help="only the table and the figure of what is there")
     args = parser.parse_args()
     if not args.draw:

@@ -15,7 +15,7 @@ from sartor.errors import BadInput
 from sartor.methods.base import epochs_for
 from sartor.options import BUDGETS
 
-Hessian = Literal["diagonal", "mean"]
+Hessian = Literal["auto", "diagonal", "mean", "sampled"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class Options:
     strength: float = 1e-5  # lambda
     rate: float = 0.05  # learning rate of the rounds
     batch: int = 128
-    hessian: Hessian = "diagonal"
+    hessian: Hessian = "auto"
     hessian_images: int = 10_000
     gradual: bool = True  # approach the budget round by round
     levels: int = 10  # numbers of channels that a width may keep

@@ -22,8 +22,9 @@ from sartor.engine import checkpoint
 from sartor.engine.distill import label_loss
 from sartor.engine.evaluate import accuracy
 from sartor.engine.fit import Training, fit, nothing
+from sartor.engine.hessian import diagonal
 from sartor.engine.recursive import recursive_diagonals
-from sartor.errors import Infeasible
+from sartor.errors import BadInput, Infeasible
 from sartor.quadratic import Limit, Quadratic
 from sartor.run import Run
 from sartor.solvers import solve
@@ -56,14 +57,19 @@ class Sparse:
         return chosen
 
     def values(self) -> list[np.ndarray]:
-        """The relevance of every channel of every width: that of all weights that make it or read it."""
+        """The relevance of every channel of every width, in units of the loss.
+
+        The weights that make a channel and those that read it each tell how much the loss would rise without it: the
+        mean of the two; of pixels there are only readers.
+        """
         found = []
         for width in self.widths:
-            total = np.zeros(width.channels)
+            told = {"out": np.zeros(width.channels), "in": np.zeros(width.channels)}
             for slot in width.slots:
                 if slot.layer in self.prior.layers:
-                    total += self._along(slot.layer, slot.side)[slot.index].sum(1)
-            found.append(total)
+                    told[slot.side] += self._along(slot.layer, slot.side)[slot.index].sum(1)
+            mean = told["in"] if width.pixels else (told["in"] + told["out"]) / 2
+            found.append(self.prior.strength * mean)
         return found
 
     def _along(self, layer: str, side: str) -> np.ndarray:
@@ -106,9 +112,14 @@ class Sparse:
                 prior.alive.index_fill_(axis, entries, 0.0)
                 prior.mask()
 
-    def space(self) -> Widths:
-        """All networks that narrowing can give now."""
-        return Widths(self.net, self.job.task, self.widths, self.values(), self.branches, self.job.options.levels)
+    def space(self, most: int | None = None) -> Widths:
+        """All networks that narrowing can give now; with `most`, in steps so coarse that no more parts are priced."""
+        levels = self.job.options.levels
+        while True:
+            made = Widths(self.net, self.job.task, self.widths, self.values(), self.branches, levels)
+            if most is None or levels <= 3 or len({part.key for part in made.parts(self.job.task)}) <= most:
+                return made
+            levels -= 1
 
     def state(self) -> dict[str, Any]:
         """Everything a later process needs."""
@@ -196,9 +207,24 @@ def _round(job: Job, sparse: Sparse, t: int, limits: Mapping[str, float]) -> dic
 
 
 def hessians(job: Job, net: nn.Module) -> dict[str, Tensor]:
-    """Step 2 of Algorithm 3, over a fixed random part of the training images."""
-    index = job.feed.seeds.rng("hessian images").permutation(job.splits.train)[: job.options.hessian_images]
-    return recursive_diagonals(net, job.feed.plain(np.sort(index), 256), job.options.hessian)
+    """Step 2 of Algorithm 3, over a fixed random part of the training images.
+
+    ``auto`` is the recursion, or sampled Gauss-Newton for networks that it cannot follow.
+    """
+    how = job.options.hessian
+    index = np.sort(job.feed.seeds.rng("hessian images").permutation(job.splits.train)[: job.options.hessian_images])
+    if how != "sampled":
+        try:
+            return recursive_diagonals(net, job.feed.plain(index, 256), "mean" if how == "mean" else "diagonal")
+        except BadInput as error:
+            if how != "auto":
+                raise
+            job.run.log(f"{error} Sampled Gauss-Newton is used")
+    net.eval()
+    weights = {f"{name}.weight": layer.weight for name, layer in layers(net).items()}
+    generator = job.feed.seeds.torch("hessian labels", device=job.engine.device)
+    found = diagonal(net, list(weights.values()), job.feed.plain(index, 32), "sampled", generator=generator)
+    return dict(zip(weights, found, strict=True))
 
 
 def _narrow(job: Job, sparse: Sparse, limits: Mapping[str, float]) -> int:

@@ -89,18 +89,19 @@ class Widths(Space):
 
     @property
     def score(self) -> Quadratic:
-        """The log of the relevance kept, summed over the widths: ``sum_i ln (d_i + R_i(k)) / (d_i + R_i)``.
+        """Minus the rise of the loss that is to be expected: ``sum_i (d_i + R_i) ln (d_i + R_i(k)) / (d_i + R_i)``.
 
-        Logarithms, because widths follow each other: what loses nine tenths of one has lost nine tenths of everything.
-        Beside a residual branch the stream goes on: d is then the median R of all widths, else zero.
+        To first order this is the relevance that goes. The logarithm is there because widths follow each other: what
+        loses nearly all of one has lost nearly everything, however small that width's relevance was, and a sum alone
+        would empty some widths to fill others. Beside a residual branch the stream goes on: d is then the median R of
+        all widths, else zero.
         """
         linear, inside = {}, {i for members in self.inside.values() for i in members}
         typical = float(np.median([v.sum() for v in self.values]))
         for i, (value, order, level) in enumerate(zip(self.values, self.orders, self.levels, strict=True)):
             kept = np.concatenate([[0.0], np.cumsum(value[order])]) + (typical if i in inside else 0.0)
-            linear[i] = np.array(
-                [np.log(max(kept[k], 1e-12 * kept[-1]) / kept[-1]) if kept[-1] else 0.0 for k in level]
-            )
+            whole = max(float(kept[-1]), 1e-300)
+            linear[i] = np.array([whole * np.log(max(kept[k] / whole, 1e-12)) for k in level])
         return Quadratic(self.sizes, 0.0, linear)
 
     def kept(self, arch: Arch) -> list[Index]:
@@ -139,9 +140,10 @@ class Widths(Space):
 
     def parts(self, task: Task) -> Iterator[Part]:
         """Every layer with weights, at every combination of the widths on its sides."""
-        sides: dict[tuple[str, str], Any] = {
-            (s.layer, s.side): (i, s.each) for i, w in enumerate(self.widths) for s in w.slots
-        }
+        sides: dict[tuple[str, str], list[tuple[int, int]]] = {}
+        for i, width in enumerate(self.widths):
+            for slot in width.slots:
+                sides.setdefault((slot.layer, slot.side), []).append((i, slot.each))
         norms = self._norms_after()
         for name in self.shapes:
             if name not in norms.values():
@@ -164,34 +166,38 @@ class Widths(Space):
         return found
 
     def _layer_parts(self, name: str, norm: str | None, sides: Mapping[tuple[str, str], Any]) -> Iterator[Part]:
+        """A layer's cost is the sum over the segments of its inputs (several after a concatenation) and outputs."""
         layer, shape = self.net.get_submodule(name), self.shapes[name]
-        depthwise = is_depthwise(layer)
-        out, into = sides.get((name, "out")), sides.get((name, "in"))
-        if depthwise or not isinstance(layer, nn.Conv2d | nn.Linear):
-            into = None
+        own = isinstance(layer, nn.Conv2d | nn.Linear) and not is_depthwise(layer)  # inputs apart from its outputs
         full_in = shape[-1] if isinstance(layer, nn.Linear) else shape[0]
         full_out = layer.out_features if isinstance(layer, nn.Linear) else getattr(layer, "out_channels", full_in)
-        for b, n_out in self._options(out, full_out):
-            for a, n_in in self._options(into, full_in):
-                if not n_out or not n_in:
-                    continue
-                when = tuple((side[0], pick) for side, pick in ((into, a), (out, b)) if side is not None)
-                if len({i for i, _ in when}) < len(when):  # a layer that reads and makes the same channels
-                    if a != b:
-                        continue
-                    when = when[:1]
-                count_in = n_out if depthwise or not isinstance(layer, nn.Conv2d | nn.Linear) else n_in
-                at = (*shape[:-1], count_in) if isinstance(layer, nn.Linear) else (count_in, *shape[1:])
-                key = f"{_kind(layer)}{' bn' if norm else ''} {count_in}>{n_out} @{'x'.join(map(str, at[1:]))}"
-                yield Part(key, _builder(layer, count_in, n_out, norm is not None), at, when)  # type: ignore[arg-type]
+        into = self._segments(sides.get((name, "in"), []), full_in) if own else [(None, 0)]
+        for out in self._segments(sides.get((name, "out"), []), full_out):
+            for n, segment in enumerate(into):
+                for b, n_out in self._options(*out):
+                    for a, n_in in self._options(*segment) if own else [(0, n_out)]:
+                        when = {(i, pick) for (i, _), pick in ((segment, a), (out, b)) if i is not None}
+                        if n_in and n_out and len({i for i, _ in when}) == len(when):
+                            yield self._part(layer, shape, n_in, n_out, n == 0, norm is not None, tuple(sorted(when)))
 
-    def _options(self, side: Any, full: int) -> list[tuple[int, int]]:
-        """(option, entries) of one side of a layer: those of its width, less what others fix, or the one it has."""
-        if side is None:
-            return [(0, full)]
-        i, each = side
-        fixed = full - each * self.widths[i].channels  # entries of a concatenation that belong to no choice
-        return [(a, fixed + each * k if k else 0) for a, k in enumerate(self.levels[i])]
+    def _part(
+        self, layer: nn.Module, shape: tuple[int, ...], n_in: int, n_out: int, first: bool, norm: bool, when: Any
+    ) -> Part:
+        """One layer at one pair of widths; its bias and batch-norm belong to the first segment of its inputs."""
+        at = (*shape[:-1], n_in) if isinstance(layer, nn.Linear) else (n_in, *shape[1:])
+        ends = f"{'' if first else ' more'}{' bn' if norm and first else ''}"
+        key = f"{_kind(layer)}{ends} {n_in}>{n_out} @{'x'.join(map(str, at[1:]))}"
+        return Part(key, _builder(layer, n_in, n_out, norm and first, first), at, when)  # type: ignore[arg-type]
+
+    def _segments(self, widths: Sequence[tuple[int, int]], full: int) -> list[tuple[int | None, int]]:
+        """(width, entries a channel) of one side of a layer, and (None, entries) for those that no choice moves."""
+        moved = sum(each * self.widths[i].channels for i, each in widths)
+        fixed: list[tuple[int | None, int]] = [(None, full - moved)] if full > moved else []
+        return [*widths, *fixed]
+
+    def _options(self, width: int | None, each: int) -> list[tuple[int, int]]:
+        """(option, entries) of a segment."""
+        return [(0, each)] if width is None else [(a, each * k) for a, k in enumerate(self.levels[width])]
 
 
 def _usable(branches: Sequence[Branch], widths: Sequence[Width]) -> tuple[Branch, ...]:
@@ -224,16 +230,16 @@ def _kind(layer: nn.Module) -> str:
     return f"{type(layer).__name__.lower()}{'b' if getattr(layer, 'bias', None) is not None else ''}"
 
 
-def _builder(layer: nn.Module, n_in: int, n_out: int, norm: bool) -> Callable[[], nn.Module]:
+def _builder(layer: nn.Module, n_in: int, n_out: int, norm: bool, bias: bool) -> Callable[[], nn.Module]:
     def build() -> nn.Module:
         if isinstance(layer, nn.Linear):
-            return nn.Linear(n_in, n_out, bias=layer.bias is not None)
+            return nn.Linear(n_in, n_out, bias=bias and layer.bias is not None)
         if not isinstance(layer, nn.Conv2d):
             return type(layer)(n_out, affine=getattr(layer, "affine", True))
         groups = n_out if is_depthwise(layer) else layer.groups
         conv = nn.Conv2d(
             n_in, n_out, layer.kernel_size, layer.stride, layer.padding, layer.dilation, groups,  # type: ignore[arg-type]
-            bias=layer.bias is not None,
+            bias=bias and layer.bias is not None,
         )  # fmt: skip
         return nn.Sequential(conv, nn.BatchNorm2d(n_out)) if norm else conv
 

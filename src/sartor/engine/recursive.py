@@ -15,17 +15,17 @@ Where the paper's (C.2.3) averages over positions this sums over them: a kernel'
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
+from sartor.engine.hessian import CATEGORICAL, Likelihood
 from sartor.errors import BadInput
 
 Version = Literal["diagonal", "mean"]
-Mode = Callable[[Tensor, Tensor], Tensor]
 
 _COPIES = (nn.Identity, nn.Dropout, nn.Dropout2d, nn.Flatten, nn.MaxPool2d, nn.ZeroPad2d)
 _AVERAGES = (nn.AvgPool2d, nn.AdaptiveAvgPool2d)
@@ -42,13 +42,34 @@ _POINTWISE_CALLS = {
 }  # fmt: skip
 _ADDS = {operator.add, operator.iadd, torch.add}
 _PRODUCTS = {operator.mul, operator.imul, torch.mul}
-_SHAPES = {"size", "shape", "dim"}
+_QUOTIENTS = {operator.truediv, operator.itruediv, torch.div}
+
+
+def diagonal(
+    forward: Any, tensors: Sequence[Tensor], x: Tensor, y: Tensor, likelihood: Likelihood, version: Version = "diagonal"
+) -> list[Tensor]:
+    """The diagonals for these parameters of a module, on one batch: `sartor.engine.hessian`'s way ``recursive``."""
+    net = forward if isinstance(forward, nn.Module) else getattr(forward, "__self__", None)
+    if not isinstance(net, nn.Module):
+        raise BadInput("recursive Hessians need the network itself as `forward`: an nn.Module, not another function.")
+    names = {id(parameter): name for name, parameter in net.named_parameters()}
+    found = recursive_diagonals(net, [(x, y)], version, likelihood)
+    missing = [names.get(id(t), "one of no module") for t in tensors if names.get(id(t)) not in found]
+    if missing:
+        raise BadInput(
+            "recursive Hessians exist for weights of convolutions and linear layers and for parameters that multiply, "
+            f"but not for {', '.join(missing)}."
+        )
+    return [found[names[id(t)]].view_as(t) for t in tensors]
 
 
 def recursive_diagonals(
-    net: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], version: Version = "diagonal"
+    net: nn.Module,
+    batches: Iterable[tuple[Tensor, Tensor]],
+    version: Version = "diagonal",
+    likelihood: Likelihood = CATEGORICAL,
 ) -> dict[str, Tensor]:
-    """The approximate Hessian diagonal of the mean cross-entropy, by parameter name.
+    """The approximate Hessian diagonal of the mean loss, by parameter name.
 
     For the weights of convolutions and linear layers, and for parameters that multiply values (switches).
     Batch-norms use their running statistics; `batches` is the whole stream over which the mean is taken.
@@ -56,7 +77,7 @@ def recursive_diagonals(
     modes = [(m, m.training) for m in net.modules()]
     net.eval()
     try:
-        tape = _Tape(net, version)
+        tape = _Tape(net, version, likelihood)
         for x, y in batches:
             tape.add(x, y)
     finally:
@@ -70,7 +91,8 @@ def recursive_diagonals(
 class _Tape:
     """A traced network, its values on one batch, and the sums of diagonals over all batches."""
 
-    def __init__(self, net: nn.Module, version: Version) -> None:
+    def __init__(self, net: nn.Module, version: Version, likelihood: Likelihood) -> None:
+        self.likelihood = likelihood
         try:
             self.traced = fx.symbolic_trace(net)
         except (fx.proxy.TraceError, TypeError, RuntimeError) as error:
@@ -92,13 +114,13 @@ class _Tape:
             logits: Tensor = interpreter.run(x)
             self.values = dict(interpreter.env)
             if curved:
-                loss = F.cross_entropy(logits, y, reduction="sum")
+                loss = self.likelihood.loss(logits, y) * len(x)
                 grads = torch.autograd.grad(loss, [self.values[n] for n in curved], allow_unused=True)
                 self.slopes = {n: g for n, g in zip(curved, grads, strict=True) if g is not None}
         with torch.no_grad():
-            p = torch.softmax(logits.detach(), 1)
             output = next(n for n in reversed(self.nodes) if n.op == "output")
-            self._backward(output.args[0], p - p * p)  # of the cross-entropy with respect to the logits
+            unit = torch.eye(logits.shape[1], dtype=logits.dtype, device=logits.device).expand(len(x), -1, -1)
+            self._backward(output.args[0], self.likelihood.bend(logits.detach(), unit))
         self.images += len(x)
         self.values.clear()
 
@@ -147,6 +169,8 @@ class _Tape:
             return [(s, _summed(self._whole(h, self.values[node]), self.values[s])) for s in sources]
         if target in _PRODUCTS:
             return self._product(node, h)
+        if target in _QUOTIENTS and isinstance(node.args[1], int | float):
+            return [(sources[0], h / float(node.args[1]) ** 2)]
         if target is operator.getitem:
             return self._vjp(node, sources, h)
         raise BadInput(

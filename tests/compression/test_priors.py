@@ -1,0 +1,89 @@
+"""Updates as printed, and a planted problem: the inputs that matter survive."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from sartor.compression.priors import LayerPrior, Prior
+from sartor.compression.structures import of_layer
+from sartor.engine.recursive import recursive_diagonals
+
+
+def test_updates_are_those_of_algorithm_3():
+    torch.manual_seed(0)
+    conv = nn.Conv2d(4, 3, 3).double()
+    prior = LayerPrior(conv, of_layer(conv, ["channel"]))
+    prior.omega["channel"] = torch.rand(1, 4, 1, 1, dtype=torch.float64) + 0.5
+    before, hessian, strength = prior.omega["channel"].clone(), torch.rand_like(conv.weight), 0.01
+    prior.update(hessian, strength)
+    gamma = conv.weight.detach().pow(2).sum((0, 2, 3), keepdim=True).sqrt() / before  # table S3 (e)
+    torch.testing.assert_close(prior.gamma["channel"], gamma)
+    c = 1 / (1 / gamma + hessian / strength)  # (B.0.3)
+    alpha = -c / gamma**2 + 1 / gamma  # (B.0.4)
+    torch.testing.assert_close(prior.omega["channel"], alpha.abs().sum((0, 2, 3), keepdim=True).sqrt())
+
+
+def test_two_structures_multiply_their_priors():
+    torch.manual_seed(1)
+    linear = nn.Linear(5, 4).double()
+    prior = LayerPrior(linear, of_layer(linear, ["row", "column"]))
+    hessian = torch.rand_like(linear.weight)
+    prior.update(hessian, 1.0)
+    w = linear.weight.detach()
+    precision = 1 / w.norm(dim=1)[:, None] + 1 / w.norm(dim=0)[None]
+    alpha = hessian / (1 + hessian / precision)
+    torch.testing.assert_close(prior.omega["row"].flatten(), alpha.sum(1).sqrt())
+    torch.testing.assert_close(prior.omega["column"].flatten(), alpha.sum(0).sqrt())
+
+
+def test_relevance_is_the_rise_of_a_quadratic_energy():
+    """E = 1/2 h (w - a)^2 with the penalty balanced at w: E(0) - E(w) is what the relevance says, exactly."""
+    h, omega = 3.0, 0.7
+    linear = nn.Linear(1, 1, bias=False).double()
+    with torch.no_grad():
+        linear.weight.fill_(0.4)
+    prior = LayerPrior(linear, of_layer(linear, ["column"]))
+    prior.omega["column"].fill_(omega)
+    prior.update(torch.full_like(linear.weight, h), 1.0)
+    a = 0.4 + omega / h  # then dE/dw = -omega
+    expected = 0.5 * h * a**2 - 0.5 * h * (0.4 - a) ** 2
+    torch.testing.assert_close(prior.relevance.item(), expected)
+
+
+def test_pruned_groups_stay_zero_and_take_their_bias():
+    linear = nn.Linear(3, 2)
+    prior = Prior(nn.Sequential(linear), {"0": ["row"]}, 1.0)
+    with torch.no_grad():
+        linear.weight[1] = 0.0
+    left = prior.update({"0.weight": torch.ones(2, 3)})
+    assert left == {"0": {"row": 1}}
+    assert linear.bias[1] == 0 and linear.bias[0] != 0
+    with torch.no_grad():
+        linear.weight[1] = 5.0  # as a step of momentum would
+    prior.proximal(0.0)
+    assert (linear.weight[1] == 0).all()
+    again = Prior(nn.Sequential(nn.Linear(3, 2)), {"0": ["row"]}, 1.0)
+    again.load_state_dict(prior.state_dict())
+    assert torch.equal(again.layers["0"].alive, prior.layers["0"].alive)
+
+
+def test_planted_inputs_survive():
+    """Ten inputs, three of them carry the class: after a few rounds only those are read."""
+    generator = torch.Generator().manual_seed(3)
+    x = torch.randn(2000, 10, generator=generator)
+    y = (x[:, [1, 4, 7]] @ torch.tensor([[2.0, -2, 0], [-1, 0, 2], [0, 2, -2]])).argmax(1)
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(10, 16), nn.ReLU(), nn.Linear(16, 3))
+    prior = Prior(net, {"0": ["column"], "2": ["column"]}, 0.01)
+    optimiser = torch.optim.SGD(net.parameters(), 0.3)
+    for _ in range(4):
+        for _ in range(150):
+            part = torch.randint(2000, (200,), generator=generator)
+            optimiser.zero_grad()
+            F.cross_entropy(net(x[part]), y[part]).backward()
+            optimiser.step()
+            prior.proximal(0.3)
+        prior.update(recursive_diagonals(net, [(x, y)]))
+    read = (net[0].weight != 0).any(0).nonzero().flatten().tolist()
+    assert read == [1, 4, 7]
+    assert (net(x).argmax(1) == y).float().mean() > 0.95
