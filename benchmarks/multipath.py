@@ -43,7 +43,7 @@ def measure(engine: Engine, task: Task, batch: int, repeats: int) -> dict:
     x = x.contiguous(memory_format=torch.channels_last)
     y = torch.randint(task.classes, (batch,), device=engine.device)
 
-    def gradients(kind, tensors):
+    def gradients(kind, tensors, same):
         x, *paths = tensors
         for p in net.parameters():
             p.grad = None
@@ -61,9 +61,8 @@ def measure(engine: Engine, task: Task, batch: int, repeats: int) -> dict:
         return [p.grad for p in net.parameters()]
 
     def step(kind: str) -> float:
-        nonlocal same
         start = _now(engine)
-        tensors = [x]
+        tensors, same = [x], None
         if not kind.startswith("heaviest"):
             drawn = net.prepared(space.sample_picks(rng, batch), engine.device)
             tensors, same = [x, *drawn.tensors], drawn.same
@@ -72,11 +71,11 @@ def measure(engine: Engine, task: Task, batch: int, repeats: int) -> dict:
         optimiser.step()
         return _now(engine) - start
 
-    same, what = None, ("heaviest", "multi-path", "with teacher")
+    what = ("heaviest", "multi-path", "with teacher")
     computed = {kind: Repeated(partial(gradients, kind), engine.device) for kind in what}
     if engine.device.type == "cuda":
         for kind in what:
-            computed[f"{kind}, kernel by kernel"] = lambda tensors, _, kind=kind: gradients(kind, tensors)
+            computed[f"{kind}, kernel by kernel"] = partial(gradients, kind)
     kinds = tuple(computed)
     for _ in range(4):
         for kind in kinds:

@@ -31,13 +31,14 @@ class Step:
     def __init__(self, space, task, batch, device, grouped, left, replayed=False):
         torch.manual_seed(0)
         self.space, self.device = space, torch.device(device)
-        self.net = space.supernet(task).to(device)
+        self.net = space.supernet(task).to(device, memory_format=torch.channels_last)
         self.net.grouped = grouped
         places = space.forecasters(task)
         self.net.wipe([(i, o) for i in places for o in range(left, 7)])
         self.leaves = {i: torch.full((7,), 1 / left, device=device) for i in places}
         pixels = torch.randn(batch, task.channels, task.image, task.image, device=device)
-        self.x, self.y = pixels, torch.randint(task.classes, (batch,), device=device)
+        self.x = pixels.contiguous(memory_format=torch.channels_last)
+        self.y = torch.randint(task.classes, (batch,), device=device)
         self.trained = [p for p in self.net.parameters() if p.requires_grad]
         self.optimiser = torch.optim.SGD(self.trained, 0.025, 0.9, weight_decay=3e-4, foreach=True)
         self.weights, self.rewards = self._weights, self._rewards
@@ -50,7 +51,7 @@ class Step:
             out = self.net(x, self.space.mixture(dict(zip(self.leaves, leaves, strict=True))))
         return torch.nn.functional.cross_entropy(out.float(), y)
 
-    def _weights(self, tensors):
+    def _weights(self, tensors, key=None):
         """Line 4 of Algorithm 1."""
         x, y, *leaves = tensors
         for p in self.trained:
@@ -59,7 +60,7 @@ class Step:
         loss.backward()
         return loss.detach(), [p.grad for p in self.trained]
 
-    def _rewards(self, tensors):
+    def _rewards(self, tensors, key=None):
         """The gradients that lines 5 to 8 need."""
         x, y, *leaves = tensors
         leaves = [u.detach().requires_grad_() for u in leaves]

@@ -114,9 +114,10 @@ def jointly(study: Study, epochs: int) -> None:
     """Ours: every random path speaks about all decisions."""
     tally, count = Tally(study.job, "joint", epochs), len(study.job.splits.val)
     tally.run(study.net, lambda row, _, start, n: study.picks("joint", row, start, n))
-    starts = range(0, count, 1152)
+    most = tally.per_forward
+    starts = range(0, count, most)
     paths = [
-        np.concatenate([study.picks("joint", row, s, min(1152, count - s)) for s in starts]) for row in range(epochs)
+        np.concatenate([study.picks("joint", row, s, min(most, count - s)) for s in starts]) for row in range(epochs)
     ]
     for used in [n for n in (4, 8, 16, 32, 64, 128, 256, 512) if n <= epochs]:
         picks, ids = np.concatenate(paths[:used]), np.tile(np.arange(count), used)

@@ -15,9 +15,13 @@ from sartor.task import Task
 cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a CUDA device")
 
 
+def recorded(repeated):
+    return [known.graph is not None for known in repeated._known.values()]
+
+
 def test_on_a_cpu_the_function_is_called_every_time():
     calls = []
-    repeated = Repeated(lambda tensors: calls.append(1) or tensors[0] * 2, torch.device("cpu"))
+    repeated = Repeated(lambda tensors, _: calls.append(1) or tensors[0] * 2, torch.device("cpu"))
     for n in range(5):
         assert repeated((torch.tensor(n),)) == 2 * n
     assert len(calls) == 5
@@ -37,7 +41,7 @@ def test_prepared_paths_are_the_paths():
 def test_a_replay_computes_what_the_function_does():
     net = nn.Linear(4, 2).cuda()
 
-    def step(tensors):
+    def step(tensors, key=None):
         net.weight.grad = None
         net(tensors[0]).square().sum().backward()
         return net.weight.grad
@@ -49,14 +53,14 @@ def test_a_replay_computes_what_the_function_does():
         x = torch.full((3, 4), float(n), device="cuda")
         replayed = repeated((x,)).clone()
         torch.testing.assert_close(replayed, step((x,)))
-    assert repeated._recording is not None
+    assert recorded(repeated) == [True]
     assert repeated((torch.ones(5, 4, device="cuda"),)).shape == (2, 4)  # other shapes: another recording
-    assert repeated._recording is None
+    assert recorded(repeated) == [False]
 
 
 @cuda
 def test_a_tensor_that_is_differentiated_elsewhere_may_be_given():
-    def gradient(tensors):
+    def gradient(tensors, key):
         leaf = tensors[0].detach().requires_grad_()
         return torch.autograd.grad(leaf.square().sum(), leaf)[0]
 
@@ -67,9 +71,19 @@ def test_a_tensor_that_is_differentiated_elsewhere_may_be_given():
 
 
 @cuda
+def test_several_shapes_in_turn_are_all_replayed():
+    repeated = Repeated(lambda tensors, _: tensors[0] * 2, torch.device("cuda"), keep=2)
+    for n in range(12):
+        x = torch.full((2 + n % 2,), float(n), device="cuda")
+        torch.testing.assert_close(repeated((x,)), 2 * x)
+    assert recorded(repeated) == [True, True]
+
+
+@cuda
 def test_work_that_waits_for_the_device_runs_as_it_is():
-    repeated = Repeated(lambda tensors: float(tensors[0].sum().item()), torch.device("cuda"))
+    repeated = Repeated(lambda tensors, _: float(tensors[0].sum().item()), torch.device("cuda"))
     assert [repeated((torch.full((2,), float(n), device="cuda"),)) for n in range(6)] == [2.0 * n for n in range(6)]
+    assert torch.rand(2, device="cuda").shape == (2,)  # a recording that failed must not spoil what follows
 
 
 @cuda
@@ -79,7 +93,7 @@ def test_a_replayed_multi_path_step_is_the_step():
     torch.manual_seed(0)
     net, rng = space.supernet(task).cuda().train(), np.random.default_rng(0)
 
-    def step(tensors):
+    def step(tensors, same):
         for p in net.parameters():
             p.grad = None
         net(tensors[0], Drawn(tuple(tensors[1:]), same)).square().mean().backward()
@@ -89,8 +103,7 @@ def test_a_replayed_multi_path_step_is_the_step():
     for _ in range(5):
         x = torch.randn(36, 3, 32, 32, device="cuda")
         paths = net.prepared(space.sample_picks(rng, 36), x.device)
-        same = paths.same
-        replayed = [g.clone() for g in repeated((x, *paths.tensors), same)]
-        for mine, theirs in zip(replayed, step((x, *paths.tensors)), strict=True):
+        replayed = [g.clone() for g in repeated((x, *paths.tensors), paths.same)]
+        for mine, theirs in zip(replayed, step((x, *paths.tensors), paths.same), strict=True):
             torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-5)
-    assert repeated._recording is not None
+    assert recorded(repeated) == [True]

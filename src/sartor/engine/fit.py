@@ -120,7 +120,7 @@ class _Gradients:
     """The losses of a batch; their gradient is left in the parameters' `.grad`."""
 
     def __init__(self, t: Training) -> None:
-        self.t, self.drawn = t, Drawn()
+        self.t = t
         self.parameters: list[nn.Parameter] = []
         self.path_p = 0.0
         self.repeated = Repeated(self._recordable, t.engine.device)
@@ -135,15 +135,14 @@ class _Gradients:
         drawn = rng if self.t.draw is None else self.t.draw(rng, len(y))
         if not isinstance(drawn, Drawn):
             return self._backward(x, y, drawn)
-        self.drawn = drawn
         losses, gradients = self.repeated((x, y, *drawn.tensors), (drawn.same, self.path_p, len(self.parameters)))
         for parameter, gradient in zip(self.parameters, gradients, strict=True):
             parameter.grad = gradient
         return losses
 
-    def _recordable(self, tensors: Sequence[Tensor]) -> tuple[dict[str, Tensor], list[Tensor | None]]:
-        x, y, *rest = tensors
-        losses = self._backward(x, y, Drawn(tuple(rest), self.drawn.same))
+    def _recordable(self, tensors: Sequence[Tensor], key: Any) -> tuple[dict[str, Tensor], list[Tensor | None]]:
+        (x, y, *rest), (same, *_) = tensors, key
+        losses = self._backward(x, y, Drawn(tuple(rest), same))
         return losses, [p.grad for p in self.parameters]
 
     def _backward(self, x: Tensor, y: Tensor, drawn: Any) -> dict[str, Tensor]:

@@ -110,7 +110,7 @@ class Search:
         """Line 4 of Algorithm 1: the training loss at the present mixture."""
         return {"loss": label_loss(self.net(x, self.gates(mixture.tensors)), y, self.recipe.smoothing)}
 
-    def _gradients(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+    def _gradients(self, tensors: Sequence[Tensor], freed: int) -> list[Tensor]:
         """Line 7: the loss on the other half differentiated by the mixture."""
         x, y, *at = tensors
         leaves = [a.detach().requires_grad_() for a in at]

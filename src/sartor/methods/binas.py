@@ -22,7 +22,7 @@ from sartor.engine.fit import Training, fit, nothing
 from sartor.engine.network import calibration
 from sartor.engine.recipe import Recipe
 from sartor.errors import BadInput
-from sartor.methods._tally import PER_FORWARD, Tally
+from sartor.methods._tally import Tally, per_forward
 from sartor.methods.base import Effort, Found, Job, Method, epochs_for
 from sartor.predictors.contributions import entries, estimate, forced
 from sartor.predictors.joint import estimate_jointly, expressed
@@ -197,8 +197,9 @@ class BINAS(Method):
     def _jointly(self, job: Job, tally: Tally, drawn: Any) -> Quadratic:
         """All decisions at once: every path speaks about all of them."""
         count = tally.right.shape[1]
-        starts = range(0, count, PER_FORWARD)
-        paths = [drawn(row, s, min(PER_FORWARD, count - s)) for row in range(len(tally.right)) for s in starts]
+        most = per_forward(job.engine)
+        starts = range(0, count, most)
+        paths = [drawn(row, s, min(most, count - s)) for row in range(len(tally.right)) for s in starts]
         picks, right = np.concatenate(paths), 100.0 * tally.right.reshape(-1)
         outcomes = right if self.outcome == "right" else 100.0 * tally.chance.reshape(-1)
         ids = np.tile(np.arange(count), len(tally.right))
@@ -214,7 +215,7 @@ class BINAS(Method):
         with job.run.reporter.bar("held-out networks", len(archs)) as bar:
             for n, arch in enumerate(archs):
                 if n % job.engine.world == job.engine.rank:
-                    right = correct(partial(net, who=arch), job.feed, job.splits.val, PER_FORWARD)
+                    right = correct(partial(net, who=arch), job.feed, job.splits.val, per_forward(job.engine))
                     measured[n] = 100.0 * right.mean()
                 bar.to(n + 1)
         measured = job.engine.sum(measured)
