@@ -73,7 +73,7 @@ def search(alike: Alike, space: TreeCells, method: BayesNAS, seconds: float, out
         return Job(space, alike.task, alike.feed, replace(splits, train=some), alike.seeds, Run(path, Reporter()))
 
     def probe(path: Path) -> list[dict[str, float]]:
-        short = replace(method, rounds=1, epochs=2)
+        short = replace(method, rounds=2, epochs=1)
         found: list[dict[str, float]] = short.search(job(PROBE * method.batch, path)).facts["history"]["bayesnas"]
         return found
 
