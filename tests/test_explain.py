@@ -160,3 +160,13 @@ def test_a_limit_binds_where_it_alone_stops_a_better_network():
     assert one["forgone"] == 1.0
     assert one["room"] == 0.5
     assert not two["binds"]
+
+
+def test_counts_are_told_in_thousands_and_millions():
+    delta = np.zeros(255)
+    block(delta, 1, 1)[:] += np.where(np.isin(np.arange(12), SE), 1.0, -1.0)
+    values, errors = (assemble(CHOICES, SIZES, 70.0, d) for d in (delta, np.full(255, 0.001)))
+    macs = Quadratic(SIZES, 0.0, {6: 3.48e6 * np.isin(np.arange(12), SE)})
+    score = Quadratic(SIZES, 70.0, values.linear, values.pairs, errors)
+    rules = explain(score, CHOICES, {"macs": macs}, cost_units={"macs": ""})["rules"]
+    assert any("for 870 K macs (" in rule and rule.endswith("per K).") for rule in rules), rules

@@ -263,15 +263,25 @@ def _rule(line: Mapping[str, Any], unit: str, units: Mapping[str, str]) -> str:
     ends = sorted(abs(line[end]) for end in ("low", "high"))
     text = f"In {line['group']}, {_doing(line)} {verb} {abs(line['gain']):.3g} {unit} ({ends[0]:.3g} to {ends[1]:.3g})"
     for name, price in line["prices"].items():
-        of = f" {units[name]}" if units[name] else ""
+        scale, of = _scale(price["price"], units[name])
+        amount = f"{abs(price['price']) / scale:.3g} {of}{' of ' if units[name] else ' ' if of else ''}{name}"
         if price["gain_per_unit"] is None:
             text += f" at no cost in {name}"
         elif price["price"] < 0:
-            text += f" and saves {-price['price']:.3g}{of} of {name}"
+            text += f" and saves {amount}"
         else:
-            per = f" ({price['gain_per_unit']:.3g} {unit} per {units[name] or 'unit'})" if line["gain"] > 0 else ""
-            text += f" for {price['price']:.3g}{of} of {name}{per}"
+            per = f" ({price['gain_per_unit'] * scale:.3g} {unit} per {of or 'unit'})" if line["gain"] > 0 else ""
+            text += f" for {amount}{per}"
     return text + "."
+
+
+def _scale(value: float, unit: str) -> tuple[float, str]:
+    """Thousands, millions or milliards of counts and bytes, whichever suits; times stay as they are."""
+    if unit in ("", "B"):
+        for scale, prefix in ((1e9, "G"), (1e6, "M"), (1e3, "K")):
+            if abs(value) >= scale * 0.9995:
+                return scale, prefix + unit
+    return 1.0, unit
 
 
 def _trend_rule(line: Mapping[str, Any], unit: str) -> str:

@@ -180,7 +180,8 @@ class _Entries:
             )
         widest = max(float(np.abs(self.values[i]).max()) for i in blocks) or 1.0
         columns = [o.replace("_", " ") for o in self.choices[blocks[0]].options]
-        return figures.heat(columns, rows, widest, lambda v: signed(v, 1))
+        places = 1 if widest >= 0.5 else 2  # contributions of a hundredth must not all read 0.0
+        return figures.heat(columns, rows, widest, lambda v: signed(v, places))
 
     def _on(self, i: int, picks: Sequence[int]) -> bool:
         return all(picks[other] in allowed for other, allowed in self.choices[i].needs)
