@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -88,7 +87,10 @@ def inputs(net: nn.Module, x: Tensor) -> tuple[dict[str, tuple[int, ...]], list[
 def widths(net: nn.Module, x: Tensor) -> tuple[Width, ...]:
     """Every set of channels that can be narrowed without changing what the network returns."""
     _, first = inputs(net, x)
-    found = [w for w in _coupled(net, x) if _narrows(net, x, w)]
+    found = _coupled(net, x)
+    if not _narrows(net, x, [w for w in found if w.channels > 1]):  # all at once; else one by one
+        found = [w for w in found if _narrows(net, x, [w])]
+    found = [w for w in found if w.channels > 1]
     for name in first:
         count = int(x[0].numel())
         every = np.arange(count, dtype=np.int64)[:, None]
@@ -164,16 +166,14 @@ def _sliceable(graph: Any, group: Any, names: dict[nn.Module, str]) -> bool:
     return sides == {"in", "out"}
 
 
-def _narrows(net: nn.Module, x: Tensor, width: Width) -> bool:
-    """Whether the network still runs, and returns the same shape, with one channel fewer; tried, not guessed."""
-    if width.channels < 2:
-        return False
+def _narrows(net: nn.Module, x: Tensor, found: Sequence[Width]) -> bool:
+    """Whether the network still runs, and returns the same shape, with a channel fewer; tried, not guessed."""
     with evaluating(net):
         wanted = net(x).shape
     smaller = copy.deepcopy(net)
     try:
-        cut(smaller, Plan.of([width.removed(range(width.channels - 1))]))
-        with evaluating(smaller), torch.no_grad():
+        cut(smaller, Plan.of(width.removed(range(width.channels - 1)) for width in found))
+        with evaluating(smaller):
             return bool(smaller(x).shape == wanted)
-    except (RuntimeError, ValueError, IndexError):
+    except (RuntimeError, ValueError, IndexError):  # BadInput, where a width has one channel only, is a ValueError
         return False

@@ -10,6 +10,7 @@ from typing import Any
 
 from sartor.errors import RunError, SartorError, require
 from sartor.report._cells import cells
+from sartor.report._compression import compression
 from sartor.report._decisions import contributions, decisions, prices
 from sartor.report._evidence import data, ranking, timing, training
 from sartor.report._files import Files
@@ -31,8 +32,9 @@ def network(files: Files) -> dict[str, Any] | None:
 
 # In the order of the page; a new section is a function here and a block of the same name in page.html.
 SECTIONS: dict[str, Callable[[Files], Any]] = {
-    "headline": headline, "frontier": frontier, "network": network, "cells": cells, "decisions": decisions, "why": why,
-    "ranking": ranking, "timing": timing, "training": training, "data": data, "usage": usage,
+    "headline": headline, "compression": compression, "frontier": frontier, "network": network, "cells": cells,
+    "decisions": decisions, "why": why, "ranking": ranking, "timing": timing, "training": training, "data": data,
+    "usage": usage,
 }  # fmt: skip
 
 
