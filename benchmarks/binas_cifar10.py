@@ -41,8 +41,9 @@ def search(args: argparse.Namespace) -> None:
     }  # fmt: skip
     train = {"epochs": final, "lr": 0.05, "batch": 360}
     result = sartor.fit(
-        args.data, out=args.out, macs=args.macs, device=args.device, effort="standard", method=method, train=train
-    )
+        args.data, out=args.out, macs=args.macs, device=args.device, effort="standard", val=args.val,
+        space={"preset": args.preset}, method=method, train=train,
+    )  # fmt: skip
     print(result.certificate["budgets"], result.certificate["accuracy"], result.certificate["ranking"])
 
 
@@ -67,7 +68,7 @@ def alone(args: argparse.Namespace) -> None:
 
     part, parts = (int(n) for n in args.part.split("/"))
     alike = Alike(args.data, args.out / "alone", args.device, Recipe(epochs=args.alone_epochs, batch=256, lr=0.2))
-    space = Mobile().fitted(alike.task)
+    space = Mobile(preset=args.preset).fitted(alike.task)
     for n, point in enumerate(chosen(args.out)):
         if n % parts == part:
             arch = Arch(tuple(point["picks"]))
@@ -109,6 +110,7 @@ def summary(args: argparse.Namespace) -> None:
             }
     phases = {**facts["history"], "final": training["history"]}
     print(record("binas_cifar10", {
+        "preset": args.preset, "validation_images": len(run.read("splits.json")["val"]),
         "certificate": result.certificate,
         "entries": 1 + sum(len(c.options) for c in choices),
         "held_out_networks": len(held["measured"]),
@@ -135,6 +137,8 @@ def main() -> None:
     parser.add_argument("--data", type=Path)
     parser.add_argument("--out", type=Path, default=Path("runs/binas10"))
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--preset", default="small", help="of the mobile space: widths and strides")
+    parser.add_argument("--val", type=float, default=0.2, help="share of the training images that measures networks")
     parser.add_argument("--macs", default="28M")
     parser.add_argument("--epochs", type=int, nargs=3, default=(40, 80, 15), help="heaviest, multi-path, final")
     parser.add_argument("--batch", type=int, default=720)
