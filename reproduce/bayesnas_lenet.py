@@ -8,7 +8,8 @@ off): the paper does not say whether its were.
 
 Jobs run as parallel processes and are kept one by one, so a run that was stopped goes on.
 
-    python reproduce/bayesnas_lenet.py --data carry/mnist --device cuda --workers 12 --seeds 5
+    python reproduce/bayesnas_lenet.py --nets 300-100 --device cpu --workers 9 &
+    python reproduce/bayesnas_lenet.py --nets 5 --device cuda --workers 7; wait
     python reproduce/bayesnas_lenet.py --draw          the table and the figure from what is there
 """
 
@@ -35,7 +36,7 @@ from _record import record  # noqa: E402
 from sartor.compression.finetune import finetune  # noqa: E402
 from sartor.compression.given import open_job  # noqa: E402
 from sartor.compression.options import Options  # noqa: E402
-from sartor.compression.rounds import Sparse, run_rounds, table  # noqa: E402
+from sartor.compression.rounds import Sparse, best, run_rounds, table  # noqa: E402
 from sartor.costs.base import Cost, counted, silent  # noqa: E402
 from sartor.data.augment import Augment  # noqa: E402
 from sartor.deployed import evaluating  # noqa: E402
@@ -47,7 +48,6 @@ from sartor.engine.recipe import Recipe  # noqa: E402
 from sartor.progress import Reporter  # noqa: E402
 from sartor.quadratic import Limit  # noqa: E402
 from sartor.run import write_json  # noqa: E402
-from sartor.solvers import solve  # noqa: E402
 from sartor.solvers.base import Problem  # noqa: E402
 
 PAPER = {
@@ -143,6 +143,11 @@ def job_of(args, net, seed, folder, shift):
     return replace(job, costs={"flops": Flops()}, feed=Shifted(f.images, f.mean, f.std, f.seeds, f.engine, shift))
 
 
+def settings(args):
+    """What decides the result."""
+    return {k: v for k, v in vars(args).items() if k not in ("out", "draw", "workers", "data", "name", "nets", "seeds")}
+
+
 def uncompressed(args, net, seed):
     """Train the whole network: the teacher, and the baseline's error."""
     folder = args.out / f"{net}/seed-{seed}"
@@ -175,7 +180,7 @@ def compressed(args, net, seed, budget):
         sparse.net.cpu()
         space = sparse.space()
         form = table(job, "flops", space).form
-        found = solve(Problem(space.score, (Limit("flops", form, limit), *space.rules)), "milp", time_limit=60.0)
+        found = best(Problem(space.score, (Limit("flops", form, limit), *space.rules)))
         small = space.network(found.arch, job.task)
         judge = job.engine.place(teacher).eval().requires_grad_(False)
         finetune(job, small, judge, {}, "network")
@@ -184,6 +189,7 @@ def compressed(args, net, seed, budget):
             "net": net, "seed": seed, "budget_mflops": budget, "mflops": flops / 1e6, "error": error,
             "structure": space.describe(found.arch), "proven": found.proven, "rounds": history,
             "weights": sum(p.numel() for p in small.parameters()), "seconds": time.monotonic() - start,
+            "settings": settings(args),
         })  # fmt: skip
     return json.loads((folder / "point.json").read_text())
 
@@ -210,7 +216,7 @@ def collect(args):
         errors = [g["error"] for g in given]
         found[net] = {
             "baseline": {"errors": errors, "error_mean": float(np.mean(errors)), "mflops": given[0]["mflops"]},
-            "curve": curve, "paper": PAPER[net],
+            "curve": curve, "paper": PAPER[net], "settings": points[0]["settings"] if points else settings(args),
             "seconds": {"baseline": sum(g["seconds"] for g in given), "points": sum(p["seconds"] for p in points)},
         }  # fmt: skip
     return found
@@ -242,7 +248,6 @@ def draw(path, found):
 
 def report(args):
     found = collect(args)
-    settings = {k: v for k, v in vars(args).items() if k not in ("out", "draw", "workers", "data")}
     for net, data in found.items():
         print(f"LeNet-{net}: uncompressed {data['baseline']['error_mean']:.2f} % at {data['baseline']['mflops']:.2f}")
         for p in data["curve"]:
@@ -250,7 +255,7 @@ def report(args):
             print(f"  {p['mflops_mean']:.4f} MFLOPs  {p['error_mean']:.2f}{spread} %  {p['seeds']} seeds  "
                   f"{p['structures'][0]}")  # fmt: skip
     if found:
-        print(record(args.name, {"settings": settings, "networks": found}))
+        print(record(args.name, {"networks": found}))
         draw(ROOT / f"reproduce/figures/{args.name}.png", found)
 
 

@@ -8,6 +8,7 @@ import torch
 from nets import FACTORIES, Residual, warm
 from torch import nn
 
+from sartor.arch import Arch
 from sartor.compression.graph import widths
 from sartor.compression.space import Widths
 from sartor.compression.surgery import Plan, apply, branches
@@ -69,19 +70,22 @@ def test_cut_equals_masked(name):
     torch.testing.assert_close(space.network(space.heaviest, TASK).eval()(x), net(x))
 
 
-def test_branches_go_whole():
+@pytest.mark.parametrize("gone", [("a.c2",), ("b.c2",), ("a.c2", "b.c2")])
+def test_branches_go_whole(gone):
+    """One of two, or both, one after the other."""
     net, x = made("residual"), images()
     space = space_of(net)
     assert set(space.inside) == {"a.c2", "b.c2"}
-    inside = space.inside["a.c2"][0]
     picks = list(space.heaviest.picks)
-    picks[inside] = 0
-    from sartor.arch import Arch
-
+    for last in gone:
+        picks[space.inside[last][0]] = 0
     arch = Arch(tuple(picks))
     small = space.network(arch, TASK).eval()
-    assert space.plan(arch).gone == ("a.c2",)
-    assert not any(n.startswith("a.") for n, _ in small.named_parameters())
+    assert set(space.plan(arch).gone) == set(gone)
+    left = {n.rpartition(".")[0] for n, _ in small.named_parameters()}
+    assert not any(last in left or last.replace("c2", "b1") in left for last in gone)
+    for cost in (Params(), Macs()):
+        assert cost.table(space, TASK).form(arch) == cost.of(small, (1, 8, 8))
     torch.testing.assert_close(small(x), masked(space, arch)(x), rtol=1e-4, atol=1e-5)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -28,7 +30,7 @@ from sartor.errors import BadInput, Infeasible
 from sartor.quadratic import Limit, Quadratic
 from sartor.run import Run
 from sartor.solvers import solve
-from sartor.solvers.base import Problem
+from sartor.solvers.base import Problem, Solution
 
 
 class Sparse:
@@ -227,12 +229,24 @@ def hessians(job: Job, net: nn.Module) -> dict[str, Tensor]:
     return dict(zip(weights, found, strict=True))
 
 
+def best(problem: Problem, seconds: float = 60.0) -> Solution:
+    """The optimum by HiGHS, whose rare words on standard output go where progress goes."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        return solve(problem, "milp", time_limit=seconds)
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
 def _narrow(job: Job, sparse: Sparse, limits: Mapping[str, float]) -> int:
     """Prune to this round's share of the way to the budget: the least relevant channels by the exact solver."""
     space = sparse.space()
     forms = [Limit(name, table(job, name, space).form, high) for name, high in limits.items()]
     try:
-        found = solve(Problem(space.score, (*forms, *space.rules)), "milp", time_limit=20.0)
+        found = best(Problem(space.score, (*forms, *space.rules)), 20.0)
     except Infeasible:  # the last step, which is exact, will say so with all it knows
         return int(sum(len(k) for k in space.kept(space.heaviest)))
     kept = space.kept(found.arch)

@@ -215,9 +215,13 @@ def _within(width: Width, branch: Branch) -> bool:
 
 
 def _levels(most: int, count: int, zero: bool) -> list[int]:
-    """About `count` numbers of channels up to `most`, in whole steps that vector units like, least first."""
+    """About `count` numbers of channels from a twelfth of `most` up, equal ratios apart, least first.
+
+    From 32 on in whole steps that vector units like.
+    """
     step = 8 if most >= 64 else 4 if most >= 32 else 1
-    found = {most} | {max(1, min(most, step * round(most * k / count / step))) for k in range(1, count)}
+    shares = np.geomspace(1 / 12, 1.0, count)[:-1]
+    found = {most} | {max(1, min(most, step * round(most * share / step))) for share in shares}
     return sorted(found | ({0} if zero else set()))
 
 

@@ -208,9 +208,11 @@ def drop_branches(net: nn.Module, gone: Iterable[str]) -> fx.GraphModule:
     training = net.training
     traced = fx.symbolic_trace(net.eval())
     wanted = set(gone)
+    passed: dict[fx.Node, fx.Node] = {}  # a sum that went, and what took its place: often the next one's other arm
     for node, stays, branch in _arms(traced):
         if branch.last in wanted:
-            node.replace_all_uses_with(stays)
+            passed[node] = passed.get(stays, stays)
+            node.replace_all_uses_with(passed[node])
             wanted.discard(branch.last)
     if wanted:
         raise BadInput(f"the network has no residual branch that ends with {', '.join(sorted(wanted))}.")
