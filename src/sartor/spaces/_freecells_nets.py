@@ -66,7 +66,8 @@ class FreeSupernet(nn.Module, Supernet):
         features = [last]
         for cell, run in zip(self.cells, runs, strict=True):
             kind = int(cell.slot.reduces)
-            if isinstance(run, _Weighted) and self.grouped:
+            # In evaluation every pooling has statistics of its own, unless only mixtures were ever trained.
+            if isinstance(run, _Weighted) and self.grouped and self.training:
                 out = mixed_cell(cell, self._plan(kind, x.device), before, last, run.table_EO.unbind(0))
             else:
                 gone = {(e, o) for k, e, o in self.wiped if k == kind}
