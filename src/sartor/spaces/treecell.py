@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from sartor.spaces._treecell_net import Slot, TreeNet, TreeSupernet
 
 STAGES = 3
-PAPER = (18, 16, 84)
+PAPER = 18  # blocks a stage
 # Image side from which a preset applies: (blocks a stage, channels of the stem, alpha). The paper's blocks are 18.
 PRESETS = {20: (6, 16, 84), 1: (2, 16, 24)}
 _LARGE = 64  # from this side on the stem is strided
@@ -69,7 +69,7 @@ class TreeCells(Space):
     @property
     def count(self) -> int:
         """The number of blocks."""
-        return STAGES * (self.blocks or PAPER[0])
+        return STAGES * (self.blocks or PAPER)
 
     @property
     def ends(self) -> tuple[int, ...]:
@@ -126,7 +126,10 @@ class TreeCells(Space):
     def arch_of(self, cells: Sequence[Collection[str]]) -> Arch:
         """The architecture with the given paths in every block."""
         if len(cells) != self.count or not all(set(paths) <= set(PATHS) for paths in cells):
-            raise BadInput(f"a network of this space has {self.count} blocks, each with some of {', '.join(PATHS)}.")
+            raise BadInput(
+                f"a network of this space has {self.count} blocks, each with some of {', '.join(PATHS)}, but got "
+                f"{' '.join('+'.join(paths) or '-' for paths in cells)!r}."
+            )
         picks: list[int] = []
         for paths in cells:
             kept = [tuple(p for p in through(root) if p in paths) for root in ROOTS]
