@@ -1,5 +1,6 @@
 """NASI's scripts: what was measured survives a killed run, and the tables are what they say."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -64,3 +65,13 @@ def test_batch_norm_written_out_is_batch_norm(script):
     script("nasi_table7").plain(net)
     assert not isinstance(net[1], nn.BatchNorm2d)
     torch.testing.assert_close(net(x), expected)
+
+
+def test_committed_proxies_are_within_five_hundredths_of_the_literature():
+    path = ROOT / "benchmarks/results/nasi_proxies_published.json"
+    found = json.loads(path.read_text())["results"]
+    assert found["cells"] >= 1000
+    known = {name: entry for name, entry in found["proxies"].items() if entry["published"] is not None}
+    assert len(known) == 7
+    assert all(abs(entry["spearman"] - entry["published"]) <= 0.05 for entry in known.values())
+    assert found["aggregate"]["held_out"] >= 0.85
