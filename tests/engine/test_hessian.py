@@ -68,6 +68,23 @@ def test_gauss_newton_is_the_dense_matrixs_diagonal(chunk):
     torch.testing.assert_close(found, dense_gauss_newton(net, w, x).diagonal(), rtol=1e-9, atol=1e-12)
 
 
+def test_gauss_newton_by_rows_where_there_are_more_entries_than_outputs():
+    net, w, x, y = setting(2)
+    tensors = [w, net.head.weight]
+    assert sum(t.numel() for t in tensors) > 2 * CLASSES
+    found = diagonal(lambda x: net(x, w), tensors, [(x, y)], "ggn", chunk=4)
+    torch.testing.assert_close(found[0], dense_gauss_newton(net, w, x).diagonal(), rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(found[1], diagonal(lambda x: net(x, w), tensors[1:], [(x, y)], "exact")[0])
+
+
+def test_where_outputs_are_linear_in_a_switch_both_are_the_same():
+    net, w, x, y = setting()
+    net.eval()
+    relu = nn.Sequential(nn.ReLU(), nn.Linear(6, CLASSES)).double()
+    both = [diagonal(lambda x: relu(x.flatten(1)[:, :6] * w), [w], [(x, y)], how)[0] for how in ("exact", "ggn")]
+    torch.testing.assert_close(*both)
+
+
 def test_sampled_labels_give_gauss_newton_in_the_mean():
     net, w, x, y = setting()
     exact = dense_gauss_newton(net, w, x).diagonal()

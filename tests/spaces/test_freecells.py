@@ -103,9 +103,10 @@ def test_the_circuit_is_the_cells_wiring():
 
 
 def test_switches_at_one_are_the_whole_network_and_both_forms_agree():
-    made, x, circuit = net().double().eval(), images().double(), SPACE.circuit(TASK)
+    made, x, circuit = net().double(), images().double(), SPACE.circuit(TASK)
     w = torch.ones(len(circuit.owner), dtype=torch.float64)
     torch.testing.assert_close(SPACE.switched(made, x, w), made(x, SPACE.heaviest))
+    assert made.training  # in evaluation there is only one form
     w = torch.rand(len(circuit.owner), generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     w.requires_grad_()
     logits, grads = [], []
@@ -119,7 +120,7 @@ def test_switches_at_one_are_the_whole_network_and_both_forms_agree():
 
 
 def test_wiped_operations_leave_the_computation():
-    made, x, circuit = net().double().eval(), images().double(), SPACE.circuit(TASK)
+    made, x, circuit = net().double(), images().double(), SPACE.circuit(TASK)
     w = torch.rand(len(circuit.owner), generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     gone = [i for i, s in enumerate(circuit.switches) if s.pick and (s.name.startswith("normal.node1") or i % 3)]
     for i in gone:

@@ -3,8 +3,9 @@
 One interface, `diagonal`, averages over a whole stream of batches and keeps no feature maps from one batch to the next:
 
 - ``exact``: second derivatives by differentiating the gradient, a row an entry: for hundreds of entries;
-- ``ggn``: the generalised Gauss-Newton matrix J' H J with the Hessian H of the loss by the outputs, exactly: a row an
-  output of a batch;
+- ``ggn``: the generalised Gauss-Newton matrix J' H J with the Hessian H of the loss by the outputs, exactly: a column
+  an entry, or a row an output of a batch. It is never negative, and where the outputs are linear in every single entry,
+  as in a ReLU network with switches, its diagonal is the Hessian's;
 - ``sampled``: the same in expectation, for one backward pass a batch (`sampled_diagonal`): for any number of entries;
 - ``recursive``: the paper's approximation (appendix C), layer by layer (`sartor.engine.recursive`).
 
@@ -172,15 +173,18 @@ def _exact(loss: Tensor, tensors: Sequence[Tensor], chunk: int) -> list[Tensor]:
         if grad is None or not grad.requires_grad:
             continue
         for rows in torch.arange(tensor.numel(), device=tensor.device).split(chunk):
-            seeds = torch.zeros(len(rows), tensor.numel(), dtype=tensor.dtype, device=tensor.device)
-            seeds[torch.arange(len(rows)), rows] = 1.0
-            second = _rows(grad, [tensor], seeds.view(-1, *tensor.shape))[0]
-            out.view(-1)[rows] = second.reshape(len(rows), -1)[torch.arange(len(rows)), rows]
+            second = _rows(grad, [tensor], _units(rows, tensor))[0].reshape(len(rows), -1)
+            out.view(-1)[rows] = second.gather(1, rows[:, None])[:, 0]
     return found
 
 
 def _gauss_newton(outputs_BC: Tensor, tensors: Sequence[Tensor], likelihood: Likelihood, chunk: int) -> list[Tensor]:
-    """``(1/B) sum_m J_m' H_m J_m`` on the diagonal, from the rows of the Jacobian of all outputs of all images."""
+    """``(1/B) sum_m J_m' H_m J_m`` on the diagonal, from the Jacobian J of all outputs of all images.
+
+    Its columns, one an entry, or its rows, one an output: whichever are fewer.
+    """
+    if sum(t.numel() for t in tensors) <= outputs_BC.numel():
+        return _by_columns(outputs_BC, tensors, likelihood, chunk)
     count, classes = outputs_BC.shape
     found = [torch.zeros_like(t) for t in tensors]
     for images in torch.arange(count).split(max(1, chunk // classes)):
@@ -192,6 +196,28 @@ def _gauss_newton(outputs_BC: Tensor, tensors: Sequence[Tensor], likelihood: Lik
             bent = likelihood.bend(outputs_BC.detach()[images], rows.reshape(len(images), classes, -1))
             out += bent.sum(0).view_as(out) / count
     return found
+
+
+def _by_columns(outputs_BC: Tensor, tensors: Sequence[Tensor], likelihood: Likelihood, chunk: int) -> list[Tensor]:
+    """A column ``J e_k`` is the derivative by u of entry k of ``J' u``, which is linear in u: reverse mode twice."""
+    u = torch.zeros_like(outputs_BC, requires_grad=True)
+    backs = torch.autograd.grad(outputs_BC, list(tensors), u, create_graph=True, allow_unused=True)
+    found = [torch.zeros_like(t) for t in tensors]
+    for tensor, back, out in zip(tensors, backs, found, strict=True):
+        if back is None or not back.requires_grad:
+            continue
+        for entries in torch.arange(tensor.numel(), device=tensor.device).split(chunk):
+            columns_KBC = _rows(back, [u], _units(entries, tensor))[0]
+            bent = likelihood.bend(outputs_BC.detach(), columns_KBC.permute(1, 2, 0))
+            out.view(-1)[entries] = bent.mean(0)
+    return found
+
+
+def _units(entries: Tensor, like: Tensor) -> Tensor:
+    """One tensor of zeros an entry, with a one there."""
+    seeds = torch.zeros(len(entries), like.numel(), dtype=like.dtype, device=like.device)
+    seeds[torch.arange(len(entries), device=like.device), entries] = 1.0
+    return seeds.view(-1, *like.shape)
 
 
 def _rows(of: Tensor, by: Sequence[Tensor], seeds: Tensor) -> list[Tensor]:

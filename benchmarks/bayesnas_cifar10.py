@@ -1,0 +1,156 @@
+"""BayesNAS's proxy search on CIFAR-10 at the paper's three sparsity intensities; the cells found, trained alike.
+
+    python benchmarks/bayesnas_cifar10.py --device cuda --data DIR --minutes 10 --out runs/bayes10
+
+DIR holds CIFAR-10's binary files. Section 6.1 of the paper (arXiv:1905.04919): a search network of 8 cells and 16
+channels, lambda 0.01, 0.007 and 0.005. Then the parameters of the paper's evaluation network with the cells found (20
+cells, 36 channels), and each cell's network of 8 cells and 16 channels trained with the short recipe of
+`xnas_cifar10.py`, beside the published cells. Everything resumes: what is done is read from `--out`, a search goes on
+after its last epoch. After `--minutes` nothing new is begun. `--part 0/3` takes every third search and network, so that
+several processes can share a GPU; without it the last process records what is there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from _alike import Alike
+from _record import record
+
+from sartor.arch import canonical
+from sartor.engine.recipe import Recipe
+from sartor.genotype import PUBLISHED, Genotype
+from sartor.methods.base import Job
+from sartor.methods.bayesnas import BayesNAS
+from sartor.progress import Reporter
+from sartor.run import Run, write_json
+from sartor.solvers import solve
+from sartor.solvers.base import Problem
+from sartor.spaces._darts_nets import CellNet, Frame
+from sartor.spaces.freecells import FreeCells
+from sartor.task import Task
+
+STRENGTHS = (0.01, 0.007, 0.005)
+PAPER = {  # test error in percent, parameters in millions, of networks trained for 600 epochs
+    "0.01": {"error": 3.02, "parameters": 2.59}, "0.007": {"error": 2.90, "parameters": 3.10},
+    "0.005": {"error": 2.81, "parameters": 3.40}, "gpu_days": 0.2,
+}  # fmt: skip
+SIZE = {"cells": 8, "channels": 16}  # of the network trained alike
+BESIDE = ("DARTS_V2", "XNAS")
+
+
+def evaluation_parameters(genotype: Genotype) -> int:
+    """Of the evaluation network: 20 cells, 36 channels."""
+    with torch.device("meta"):
+        return sum(p.numel() for p in CellNet(genotype, Frame(36, 20), Task(10, 32)).parameters())
+
+
+def search(alike: Alike, strength: float, given: argparse.Namespace) -> dict[str, Any]:
+    """One lambda: rounds, posterior, cells, seconds."""
+    folder = given.out / f"lambda-{strength:g}"
+    done = folder / "found.json"
+    if done.exists():
+        return dict(json.loads(done.read_text()))
+    space = FreeCells(**SIZE, search_cells=given.cells, search_channels=given.channels).fitted(alike.task)
+    job = Job(space, alike.task, alike.feed, alike.splits, alike.seeds, Run(folder, Reporter()))
+    method = BayesNAS(
+        rounds=given.rounds, epochs=given.epochs, batch=given.batch, strength=strength, zero_strength=strength,
+        rate=given.rate, augment="standard",
+    )  # fmt: skip
+    found = method.search(job)
+    arch = canonical(space.choices, solve(Problem(found.score, space.rules)).arch)
+    genotype, history = space.genotype(arch), found.facts["history"]["bayesnas"]
+    switches = found.facts["switches"]
+    result = {
+        "lambda": strength, "genotype": genotype.to_json(), "string": space.describe(arch),
+        "operations": [sum(map(len, cell.nodes)) for cell in (genotype.normal, genotype.reduce)],
+        "evaluation_parameters": evaluation_parameters(genotype), "rounds": switches["rounds"],
+        "seconds": sum(len(alike.splits.train) / h["images_per_second"] for h in history), "history": history,
+        "posterior": {p["switch"]: [p["mean"], p["gamma"], p["entropy"]] for p in switches["posterior"]},
+    }  # fmt: skip
+    write_json(done, result)
+    print(
+        f"lambda {strength:g}: {result['operations']} operations, {result['evaluation_parameters']:,} parameters at "
+        f"20 cells and 36 channels, {result['seconds']:.0f} s", flush=True,
+    )  # fmt: skip
+    return result
+
+
+def networks(given: argparse.Namespace) -> dict[str, Genotype]:
+    """What is trained alike: the cells found so far, and published ones."""
+    found = {}
+    for strength in given.strengths:
+        file = given.out / f"lambda-{strength:g}" / "found.json"
+        if file.exists():
+            found[f"lambda-{strength:g}"] = Genotype.from_json(json.loads(file.read_text())["genotype"])
+    for name in (*BESIDE, *(f"BayesNAS-{s:g}" for s in given.strengths)):
+        if name in PUBLISHED:
+            found[f"published-{name}"] = PUBLISHED[name]
+    return found
+
+
+def summary(given: argparse.Namespace) -> None:
+    """Everything that is there, as JSON and in a few lines."""
+    searches, rows = {}, {}
+    for strength in given.strengths:
+        file = given.out / f"lambda-{strength:g}" / "found.json"
+        if file.exists():
+            searches[f"{strength:g}"] = json.loads(file.read_text())
+    for name, genotype in networks(given).items():
+        file = given.out / "alike" / name / "result.json"
+        result = json.loads(file.read_text()) if file.exists() else {}
+        count, error = evaluation_parameters(genotype), result.get("test_error", float("nan"))
+        rows[name] = {"evaluation_parameters": count, **result}
+        print(f"{name:<24} {count:>10,} parameters at 20 cells, error alike {error:.2f} %")
+    counts = [searches[s]["evaluation_parameters"] for s in sorted(searches, key=float)]
+    setting = {k: v for k, v in vars(given).items() if k not in ("data", "out", "part", "minutes")}
+    print(record("bayesnas_cifar10", {
+        "setting": {**setting, "network": SIZE}, "searches": searches, "alike": rows, "paper": PAPER,
+        "parameters_fall_as_lambda_grows": counts == sorted(counts, reverse=True),
+    }))  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--out", type=Path, default=Path("runs/bayes10"))
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--minutes", type=float, default=60.0, help="after which nothing new is begun")
+    parser.add_argument("--part", default="0/1", help="of the searches and networks: i/n")
+    parser.add_argument("--strengths", type=float, nargs="+", default=STRENGTHS)
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--epochs", type=int, default=1, help="of a round")
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument(
+        "--rate", type=float, default=3.0, help="learning rate of the switches, in units of the network's"
+    )
+    parser.add_argument("--cells", type=int, default=8, help="of the search network")
+    parser.add_argument("--channels", type=int, default=16)
+    parser.add_argument("--train-epochs", type=int, default=10, help="0: search only")
+    given = parser.parse_args()
+    start, (part, parts) = time.monotonic(), (int(n) for n in given.part.split("/"))
+
+    def late() -> bool:
+        return time.monotonic() - start > 60 * given.minutes
+
+    recipe = Recipe(epochs=given.train_epochs, batch=128, lr=0.1, augment="standard")
+    alike = Alike(given.data, given.out / "alike", given.device, recipe)
+    for n, strength in enumerate(given.strengths):
+        if n % parts == part and not late():
+            search(alike, strength, given)
+    frame = Frame(SIZE["channels"], SIZE["cells"], pool_norm=True)
+    for n, (name, genotype) in enumerate(networks(given).items()):
+        if n % parts == part and given.train_epochs and not late():
+            alike.train(name, lambda genotype=genotype: CellNet(genotype, frame, alike.task))
+    if late():
+        print("out of time: run the same command again to go on")
+    summary(given)
+
+
+if __name__ == "__main__":
+    main()
