@@ -20,7 +20,7 @@ from sartor.errors import BadInput
 from sartor.genotype import INPUTS, OPERATIONS, ZERO, Cell, Genotype, read
 from sartor.quadratic import Limit, Quadratic
 from sartor.spaces.base import Part, Picks, Space
-from sartor.spaces.darts import KINDS, NODES, Darts
+from sartor.spaces.darts import KINDS, NODES, Darts, operation_part
 from sartor.switches import Circuit, Switch
 from sartor.task import Task
 
@@ -283,21 +283,12 @@ class FreeCells(Space):
                 yield Part(f"{kind}_i{inputs}_o{slot.width}_r{side}", build, (inputs, side, side), when)
 
     def _operation_parts(self, slot: Slot) -> Iterator[Part]:
-        from sartor.spaces._darts_ops import operation
-
         hub = self.hub(int(slot.reduces))
         for edge, ends in enumerate(self.edges):
-            stride = slot.stride(ends[1])
-            side = slot.side if ends[1] < INPUTS else slot.out_side
             for option, name in enumerate(OPERATIONS):
-                if name == "skip_connect" and stride == 1:
-                    continue  # nothing is computed
-                kind = "reduce" if name == "skip_connect" else name
-                key = f"{kind}_i{slot.width}_o{slot.width}_r{side}" + ("" if kind == "reduce" else f"_s{stride}")
-                build = partial(operation, name, slot.width, stride, pool_norm=self.pool_norm)
                 mine = (self.choice_of(int(slot.reduces), edge, option), ON)
                 for alive in _holding(*ends):
-                    yield Part(key, build, (slot.width, side, side), ((hub, alive), mine))
+                    yield from operation_part(slot, ends[1], name, self.pool_norm, ((hub, alive), mine))
 
 
 PLUGIN = FreeCells
