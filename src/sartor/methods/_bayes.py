@@ -62,26 +62,27 @@ class Relevance:
         h = np.maximum(hessian, 0.0) / self.strength[owner]
         gamma = self.gamma[owner]
         live = self.on[owner]
-        self.mean = np.where(live, w, 0.0)
-        self.variance = np.where(live, 1 / (1 / gamma + h), 0.0)  # (17), (A.3.2)
+        self.mean = np.where(live, w, self.mean)
+        self.variance = np.where(live, 1 / (1 / gamma + h), self.variance)  # (17), (A.3.2)
         # (18), (A.3.9): (gamma - C) / gamma^2 is h / (1 + gamma h), which does not cancel.
         bent = np.bincount(owner, h / (1 + gamma * h), count)
         self.omega = np.where(self.on, np.sqrt(bent), self.omega)
         size = np.sqrt(np.bincount(owner, self.mean**2, count))
         ratio = size / np.maximum(self.omega, _LEAST)
-        self.s = np.where(self.on, np.clip(ratio, 0.0, _MOST), 0.0)  # (19), (A.3.8)
+        self.s = np.where(self.on, np.clip(ratio, 0.0, _MOST), self.s)  # (19), (A.3.8)
         self.gamma = np.where(self.on, self._gamma(), self.gamma)  # (20)
 
     def _gamma(self) -> Array:
         """Equation 8, and 6 with the ^-1 of (A.2.14): information flows only if every switch on its way is on."""
+        s = np.where(self.on, self.s, 0.0)
         with np.errstate(divide="ignore"):
-            inverse = 1 / self.s
+            inverse = 1 / s
             for i, switch in enumerate(self.circuit.switches):
                 before = self.circuit.predecessors[i]
                 if self.dependency != "none" and switch.zero is not None:
-                    inverse[i] += 1 / self.s[switch.zero]
+                    inverse[i] += 1 / s[switch.zero]
                 if self.dependency == "full" and before is not None:
-                    inverse[i] += 1 / self.s[list(before)].sum()
+                    inverse[i] += 1 / s[list(before)].sum()
         return np.clip(1 / inverse, _LEAST, _MOST)
 
     @property

@@ -17,6 +17,7 @@ from sartor.report._files import Files
 from sartor.report._frontier import frontier
 from sartor.report._headline import headline
 from sartor.report._network import drawing
+from sartor.report._switches import switches
 from sartor.report._text import Html
 from sartor.report._usage import here, usage
 from sartor.report._why import why
@@ -33,8 +34,8 @@ def network(files: Files) -> dict[str, Any] | None:
 # In the order of the page; a new section is a function here and a block of the same name in page.html.
 SECTIONS: dict[str, Callable[[Files], Any]] = {
     "headline": headline, "compression": compression, "frontier": frontier, "network": network, "cells": cells,
-    "decisions": decisions, "why": why, "ranking": ranking, "timing": timing, "training": training, "data": data,
-    "usage": usage,
+    "switches": switches, "decisions": decisions, "why": why, "ranking": ranking, "timing": timing,
+    "training": training, "data": data, "usage": usage,
 }  # fmt: skip
 
 
