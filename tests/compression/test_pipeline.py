@@ -2,6 +2,8 @@
 
 import json
 import math
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,7 @@ from typer.testing import CliRunner
 
 import sartor
 from sartor.cli import app
-from sartor.compression import given, rebuild, stages
+from sartor.compression import finetune, given, rebuild, rounds, stages
 from sartor.errors import BadInput, Infeasible, RunError
 
 pytest.importorskip("torch_pruning")
@@ -25,21 +27,27 @@ QUICK = {
 }  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch):
+@contextmanager
+def quickly():
     """Timing in a fraction of the usual time; tests run beside each other, so there is no calm moment to wait for."""
     exact = given.costs
 
     def costs(options):
-        from dataclasses import replace
-
         made = exact(options)
         return {**made, "latency": replace(made["latency"], **tiny.COARSE)}
 
-    monkeypatch.setattr(given, "costs", costs)
-    monkeypatch.setattr(given, "replace", lambda cost, **_: cost)
-    monkeypatch.setattr(stages, "_BUSY", math.inf)
-    monkeypatch.syspath_prepend(str(HERE))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(given, "costs", costs)
+        patch.setattr(given, "replace", lambda cost, **_: cost)
+        patch.setattr(stages, "_BUSY", math.inf)
+        patch.syspath_prepend(str(HERE))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def quick():
+    with quickly():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -47,10 +55,15 @@ def bars(tmp_path_factory):
     return tiny.npz(tmp_path_factory.mktemp("bars"), count=90)
 
 
-@pytest.fixture
-def done(bars, tmp_path):
-    torch.manual_seed(0)
-    return sartor.compress("nets:plain", bars, out=tmp_path / "run", quiet=True, macs="40%", params="60%", **QUICK)
+def compressed(bars, out):
+    return sartor.compress("nets:plain", bars, out=out, quiet=True, macs="40%", params="60%", **QUICK)
+
+
+@pytest.fixture(scope="module")
+def done(bars, tmp_path_factory):
+    torch.set_num_threads(1)
+    with quickly():
+        return compressed(bars, tmp_path_factory.mktemp("compressed") / "run")
 
 
 def test_a_smaller_certified_network_comes_out(done, bars):
@@ -77,7 +90,7 @@ def test_a_smaller_certified_network_comes_out(done, bars):
         assert [found["probabilities"][n] for n in done.labels] == pytest.approx(row.tolist(), abs=1e-4)
     # finished: the same call changes nothing; other options are refused
     stamp = (done.path / "certificate.json").read_bytes()
-    sartor.compress("nets:plain", bars, out=done.path, quiet=True, macs="40%", params="60%", **QUICK)
+    compressed(bars, done.path)
     assert (done.path / "certificate.json").read_bytes() == stamp
     with pytest.raises(RunError, match="macs"):
         sartor.compress("nets:plain", bars, out=done.path, quiet=True, macs="30%", params="60%", **QUICK)
@@ -87,43 +100,28 @@ class Stop(Exception):
     pass
 
 
-@pytest.mark.parametrize("moment", ["rounds", "train"])
-def test_resumed_equals_uninterrupted(bars, tmp_path, monkeypatch, moment):
-    """Killed in the second round, or in the fine-tuning: the weights at the end are the same to the last bit."""
+@pytest.mark.parametrize("place", [rounds, finetune], ids=["rounds", "finetune"])
+def test_resumed_equals_uninterrupted(done, bars, tmp_path, monkeypatch, place):
+    """Killed in the second epoch of a training: the weights at the end are the same to the last bit."""
+    exact = place.fit
 
-    def run(name):
-        return sartor.compress("nets:plain", bars, out=tmp_path / name, quiet=True, macs="40%", **QUICK)
+    def dies(training):
+        def stop(*moment):
+            if training.after is not None:
+                training.after(*moment)
+            if moment[2] == 1:
+                raise Stop
 
-    whole = run("whole")
+        return exact(replace(training, after=stop))
+
     with monkeypatch.context() as patch:
-        from sartor.compression import finetune, rounds
-
-        calls, place = [], rounds if moment == "rounds" else finetune
-        exact = place.fit
-
-        def dies(training):
-            calls.append(training.name)
-            if len(calls) == (2 if moment == "rounds" else 1):
-                exact_save = training.after
-
-                def stop(*args):
-                    if exact_save is not None:
-                        exact_save(*args)
-                    if args[2] == 1:
-                        raise Stop
-
-                from dataclasses import replace
-
-                return exact(replace(training, after=stop))
-            return exact(training)
-
         patch.setattr(place, "fit", dies)
         with pytest.raises(Stop):
-            run("parts")
-    run("parts")
-    files = [tmp_path / name / "model/weights.safetensors" for name in ("whole", "parts")]
-    assert whole.certificate["string"] == sartor.load(tmp_path / "parts").certificate["string"]
-    assert files[0].read_bytes() == files[1].read_bytes()
+            compressed(bars, tmp_path / "run")
+    again = compressed(bars, tmp_path / "run")
+    assert again.certificate["string"] == done.certificate["string"]
+    weights = "model/weights.safetensors"
+    assert (again.path / weights).read_bytes() == (done.path / weights).read_bytes()
 
 
 def test_a_module_of_ones_own_and_a_measured_latency(bars, tmp_path):
@@ -152,22 +150,22 @@ def test_a_run_directory(finished, tmp_path):
 
 
 def test_without_a_budget_the_prior_decides(bars, tmp_path):
-    options = {**QUICK, "strength": 0.03, "rate": 0.1, "rounds": 3, "epochs": 6}
-    result = sartor.compress("nets:matrix", bars, out=tmp_path / "run", quiet=True, **options)
-    table = json.loads((result.path / "compression.json").read_text())
-    assert result.certificate["budgets"] == {}
-    assert table["totals"]["after"]["weights"] < table["totals"]["before"]["weights"]
-    assert result.certificate["accuracy"]["test"] > 60
-
-
-def test_zeros_inside_kernels_stay_and_are_counted(bars, tmp_path):
-    options = {**QUICK, "structures": "row-column,shape", "strength": 2e-3, "rate": 0.1, "epochs": 4}
+    """Channels die, and weights inside kernels that stay: the former go, the latter stay zero and are counted."""
+    options = {**QUICK, "strength": 3e-3, "rate": 0.1, "rounds": 3, "epochs": 40}
     result = sartor.compress("nets:plain", bars, out=tmp_path / "run", quiet=True, **options)
-    totals = json.loads((result.path / "compression.json").read_text())["totals"]["after"]
-    zeros = sum(
-        int((p == 0).sum()) for n, p in result.model.named_parameters() if n in ("0.weight", "4.weight", "9.weight")
-    )
-    assert totals["weights"] - totals["nonzero"] == zeros > 0
+    totals = json.loads((result.path / "compression.json").read_text())["totals"]
+    assert result.certificate["budgets"] == {}
+    assert totals["after"]["weights"] < totals["before"]["weights"]
+    assert result.certificate["accuracy"]["test"] > 60
+    layers = ("0.weight", "4.weight", "9.weight")
+    zeros = sum(int((p == 0).sum()) for n, p in result.model.named_parameters() if n in layers)
+    assert totals["after"]["weights"] - totals["after"]["nonzero"] == zeros > 0
+
+
+def test_a_prior_that_kills_everything_says_so(bars, tmp_path):
+    options = {**QUICK, "strength": 1.0, "rate": 0.1, "epochs": 20}
+    with pytest.raises(BadInput, match="have died: the prior is too strong"):
+        sartor.compress("nets:plain", bars, out=tmp_path / "run", quiet=True, **options)
 
 
 def test_an_impossible_budget_is_refused_before_the_rounds(bars, tmp_path):

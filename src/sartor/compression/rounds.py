@@ -91,6 +91,11 @@ class Sparse:
                     made |= used if slot.side == "out" else False
                     read |= used if slot.side == "in" else False
             alive = read if width.pixels else made & read
+            if not alive.any() and not any(all(s.layer in b.layers for s in width.slots) for b in self.branches):
+                raise BadInput(
+                    f"all channels of {width.name} have died: the prior is too strong for this network. Lower its "
+                    f"strength (now {self.prior.strength:g}) with --set strength=..., into a new --out."
+                )
             self.mask(width, np.flatnonzero(alive))
             living += int(alive.sum())
         return living
