@@ -48,7 +48,7 @@ def test_every_switch_and_every_round_is_told():
     section = switches(FakeFiles({"switches": LEARNT}))
     assert (section["count"], section["left"]) == (4, 2)
     assert [r["name"] for r in section["rows"]] == [p["switch"] for p in POSTERIOR]
-    assert [r["state"] for r in section["rows"]] == ["on", "on", "left in round 1", "left in round 2"]
+    assert [r["state"] for r in section["rows"]] == ["on", "on", "gone in round 1", "gone in round 2"]
     assert [r["counts"] for r in section["rounds"]] == [[1, 0, 0, 0], [0, 0, 1, 0]]
     assert section["rounds"][1]["kept"] == ["cell.a.sep_conv"]
     assert [g["name"] for g in section["graphs"]] == ["cell"]

@@ -63,7 +63,7 @@ def _row(entry: Entry) -> dict[str, str]:
     return {
         "name": entry["switch"], "places": str(entry["places"]), "mean": number(entry["mean"], 3),
         "variance": number(entry["variance"], 3), "s": number(entry["s"], 3), "gamma": number(entry["gamma"], 3),
-        "entropy": signed(entry["entropy"]), "state": f"left in round {gone}" if gone else "on",
+        "entropy": signed(entry["entropy"]), "state": f"gone in round {gone}" if gone else "on",
     }  # fmt: skip
 
 
