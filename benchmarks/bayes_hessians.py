@@ -80,8 +80,13 @@ def compare(found, exact):
 
 
 def timed(work):
-    start = time.perf_counter()
-    return work(), time.perf_counter() - start
+    """The result, and the seconds of the faster of two calls."""
+    seconds = []
+    for _ in range(2):
+        start = time.perf_counter()
+        found = work()
+        seconds.append(time.perf_counter() - start)
+    return found, min(seconds)
 
 
 def study(net, names, x, y):
