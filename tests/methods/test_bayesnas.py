@@ -10,11 +10,15 @@ import tiny
 import torch
 
 from sartor.arch import canonical
+from sartor.context import open_context
+from sartor.engine.device import Engine
 from sartor.engine.hessian import Gaussian, diagonal
 from sartor.errors import BadInput
 from sartor.methods._bayes import THRESHOLD, Relevance, entropy
 from sartor.methods._bayes_search import Search, Switched
 from sartor.methods.bayesnas import BayesNAS
+from sartor.options import from_mapping
+from sartor.progress import Reporter
 from sartor.solvers import solve
 from sartor.solvers.base import Problem
 from sartor.spaces.freecells import FreeCells
@@ -249,6 +253,19 @@ def test_other_hessians(hessian, tmp_path):
     search.run()
     assert np.isfinite(search.relevance.gamma).all()
     assert (search.relevance.omega > 0).any()
+
+
+def test_with_this_method_darts_means_cells_of_any_wiring(tmp_path):
+    given = tiny.given(
+        tiny.npz(tmp_path), {"params": "150K"}, space={"name": "darts", "cells": 4}, method={"name": "bayesnas"}
+    )
+    context = open_context(given, tmp_path / "run", Reporter(silent=True), Engine())
+    assert context.space == FreeCells(cells=4, channels=8, stem="small")
+    assert context.config()["space"]["name"] == "freecells"
+    again = open_context(from_mapping(context.config()), tmp_path / "run", Reporter(silent=True), Engine())
+    assert again.config() == context.config()
+    other = tiny.given(tmp_path / "bars.npz", {"params": "150K"}, space="darts", method={"name": "xnas"})
+    assert open_context(other, tmp_path / "run", Reporter(silent=True), Engine()).options.space == "darts"
 
 
 def test_each_scale_keeps_its_mean_square():
