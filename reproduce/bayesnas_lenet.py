@@ -216,7 +216,7 @@ def collect(args):
         errors = [g["error"] for g in given]
         found[net] = {
             "baseline": {"errors": errors, "error_mean": float(np.mean(errors)), "mflops": given[0]["mflops"]},
-            "curve": curve, "paper": PAPER[net], "settings": points[0]["settings"] if points else settings(args),
+            "curve": curve, "paper": PAPER[net], "settings": points[0].get("settings") if points else settings(args),
             "seconds": {"baseline": sum(g["seconds"] for g in given), "points": sum(p["seconds"] for p in points)},
         }  # fmt: skip
     return found
@@ -270,7 +270,7 @@ def main():
     parser.add_argument("--nets", default="300-100,5")
     parser.add_argument("--budgets", type=int, default=6, help="points of each curve, the paper's first")
     parser.add_argument("--pretrain", type=int, default=30, help="epochs of the uncompressed network")
-    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--epochs", type=int, default=3, help="a round")
     parser.add_argument("--finetune", type=int, default=60)
     parser.add_argument("--strength", type=float, default=1e-6, help="lambda")
