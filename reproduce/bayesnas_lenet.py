@@ -126,6 +126,15 @@ class Shifted(Feed):
         yield from super().train(index, batch, Augment(pad=self.pad), name, epoch)
 
 
+def paper_flops(net, structure):
+    """MFLOPs of a row of the tables, with more digits than printed."""
+    a, b, *rest = map(int, structure.split("-"))
+    if net == "300-100":
+        return 2 * (a * b + b * rest[0] + rest[0] * 10) / 1e6
+    convolutions = 784 * 26 * a + 144 * (25 * a + 1) * b
+    return 2 * (convolutions + rest[0] * rest[1] + rest[1] * 10) / 1e6
+
+
 def job_of(args, net, seed, folder, shift):
     """The job of one network and seed; its files go into `folder`."""
     torch.set_num_threads(1)
@@ -235,10 +244,12 @@ def draw(path, found):
         panel.errorbar(x, y, yerr=[p["error_std"] or 0.0 for p in data["curve"]], marker="o", capsize=3, label="Sartor")
         base = data["baseline"]
         panel.plot(base["mflops"], base["error_mean"], "o", mfc="none", color="C0", label="Sartor, uncompressed")
-        for name, _, error, flops in data["paper"]:
+        for name, structure, error, _ in data["paper"]:
+            flops = paper_flops(net, structure)
             ours = name == "BayesNAS"
             panel.plot(flops, error, "*" if ours else "x", color="C3" if ours else "0.4", ms=11 if ours else 6)
-            panel.annotate(name, (flops, error), textcoords="offset points", xytext=(5, 4), fontsize=7)
+            below = (5, -9) if name.startswith("BC-GHS") else (5, 4)
+            panel.annotate(name, (flops, error), textcoords="offset points", xytext=below, fontsize=7)
         panel.set(
             xscale="log", xlabel="MFLOPs, as tables S4 and S5 count", ylabel="test error, %", title=f"LeNet-{net}"
         )
