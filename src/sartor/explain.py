@@ -105,14 +105,23 @@ class _Measured:
         self.values = np.concatenate([*values, np.zeros(1)])  # the last one stands for what is no number at all
         self.variances = np.concatenate([*variances, np.zeros(1)])
         self.columns = {key: np.where(at < 0, count, at) for key, at in self.columns.items()}
+        # Every entry of every term is a product of two shares; the second one of a linear term is a one at the end.
+        starts = np.cumsum([0, *form.sizes])
+        first, second = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+        for key in self.columns:
+            rows = starts[key[0]] + np.arange(form.sizes[key[0]])
+            others = starts[[-1]] if len(key) == 1 else starts[key[1]] + np.arange(form.sizes[key[1]])
+            first.append(np.repeat(rows, len(others)))
+            second.append(np.tile(others, len(rows)))
+        self.factors = np.concatenate(first), np.concatenate(second)
+        self.at = np.concatenate([np.zeros(0, np.int64), *(c.ravel() for c in self.columns.values())])
 
     def __call__(self, functional: Functional) -> tuple[float, float | None]:
         """Value and standard error of the weighted sum."""
         weight = np.zeros(len(self.values))
-        for key, columns in self.columns.items():
-            for share, point in functional:
-                table = point[key[0]] if len(key) == 1 else np.outer(point[key[0]], point[key[1]])
-                weight += np.bincount(columns.ravel(), share * table.ravel(), len(weight))
+        for share, point in functional:
+            shares = np.concatenate([*point, np.ones(1)])
+            weight += np.bincount(self.at, share * shares[self.factors[0]] * shares[self.factors[1]], len(weight))
         weight[-1] = 0.0
         error = float(np.sqrt(weight**2 @ self.variances)) if self.known else None
         return float(weight @ self.values), error
