@@ -27,8 +27,9 @@ def main():
     table = json.loads((out / "compression.json").read_text())
     stages = json.loads((out / "stages.json").read_text())
     latency = result.certificate["budgets"]["latency"]
-    print(f"{table['network']['latency']['before']:.4f} ms -> {latency['measured']:.4f} ms (asked {latency['limit']:.4f}), "
-          f"test accuracy {table['accuracy']['before']:.2f} % -> {table['accuracy']['after']:.2f} %")  # fmt: skip
+    before, right = table["network"]["latency"]["before"], table["accuracy"]
+    print(f"{before:.4f} ms -> {latency['measured']:.4f} ms (asked {latency['limit']:.4f})")
+    print(f"test accuracy {right['before']:.2f} % -> {right['after']:.2f} %")
     print(record("compress_digits", {
         "device": result.certificate["device"], "effort": args.effort, "asked_ms": latency["limit"],
         "network": table["network"], "accuracy": table["accuracy"],
