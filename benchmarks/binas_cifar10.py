@@ -109,7 +109,7 @@ def summary(args: argparse.Namespace) -> None:
                 "spearman": float(spearmanr(predicted, reached).statistic),
             }
     phases = {**facts["history"], "final": training["history"]}
-    print(record("binas_cifar10", {
+    print(record("binas_cifar10" if args.preset == "small" else f"binas_cifar10_{args.preset}", {
         "preset": args.preset, "validation_images": len(run.read("splits.json")["val"]),
         "certificate": result.certificate,
         "entries": 1 + sum(len(c.options) for c in choices),
