@@ -283,12 +283,12 @@ class FreeCells(Space):
                 yield Part(f"{kind}_i{inputs}_o{slot.width}_r{side}", build, (inputs, side, side), when)
 
     def _operation_parts(self, slot: Slot) -> Iterator[Part]:
-        hub = self.hub(int(slot.reduces))
+        kind = int(slot.reduces)
         for edge, ends in enumerate(self.edges):
             for option, name in enumerate(OPERATIONS):
-                mine = (self.choice_of(int(slot.reduces), edge, option), ON)
+                mine = (self.choice_of(kind, edge, option), ON)
                 for alive in _holding(*ends):
-                    yield from operation_part(slot, ends[1], name, self.pool_norm, ((hub, alive), mine))
+                    yield from operation_part(slot, ends[1], name, self.pool_norm, ((self.hub(kind), alive), mine))
 
 
 PLUGIN = FreeCells
