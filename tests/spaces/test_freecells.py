@@ -102,10 +102,22 @@ def test_the_circuit_is_the_cells_wiring():
     assert len(circuit.severed(on)) == 1
 
 
-def test_switches_at_one_are_the_whole_network_and_both_forms_agree():
+def undone(made, w):
+    """Weights that undo what a node's sum is divided by."""
+    parts, start = [], 0
+    for kind, places in enumerate(SPACE.counts(TASK)):
+        rows = w[start : start + 14 * 8 * places].view(14, 8, places)
+        shares = made._shares(kind, w.device).to(w.dtype)
+        parts.append(torch.cat([rows[:, :1], rows[:, 1:] / shares], 1).flatten())
+        start += rows.numel()
+    return torch.cat(parts)
+
+
+def test_switches_are_weights_of_operations_and_both_forms_agree():
     made, x, circuit = net().double(), images().double(), SPACE.circuit(TASK)
     w = torch.ones(len(circuit.owner), dtype=torch.float64)
-    torch.testing.assert_close(SPACE.switched(made, x, w), made(x, SPACE.heaviest))
+    whole = made(x, SPACE.heaviest)
+    torch.testing.assert_close(SPACE.switched(made, x, undone(made, w)), whole, rtol=1e-5, atol=1e-5)
     assert made.training  # in evaluation there is only one form
     w = torch.rand(len(circuit.owner), generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     w.requires_grad_()
@@ -125,13 +137,13 @@ def test_wiped_operations_leave_the_computation():
     gone = [i for i, s in enumerate(circuit.switches) if s.pick and (s.name.startswith("normal.node1") or i % 3)]
     for i in gone:
         w[circuit.slices[i]] = 0.0
-    expected = SPACE.switched(made, x, w)
+    expected = SPACE.switched(made, x, undone(made, w))
     before = sum(p.numel() for p in made.parameters())
     made.wipe([circuit.switches[i].pick for i in gone])
     assert sum(p.numel() for p in made.parameters()) < 0.6 * before
     for grouped in (False, True):
         made.grouped = grouped
-        torch.testing.assert_close(SPACE.switched(made, x, w), expected)
+        torch.testing.assert_close(SPACE.switched(made, x, undone(made, w)), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_every_cell_has_weights_of_its_own():

@@ -38,6 +38,7 @@ class FreeSupernet(nn.Module, Supernet):
         self.wiped: set[tuple[int, int, int]] = set()  # (kind, edge, operation)
         self.grouped = True  # mixtures by few large kernels; else edge by edge, which is the same
         self._plans: dict[tuple[int, int, torch.device], list[Source]] = {}
+        self._scales: dict[tuple[int, int, torch.device], Tensor] = {}
 
     def forward(self, x: Tensor, who: Arch | Picks | Gates) -> Tensor:
         return self.trace(x, who)[1]
@@ -51,14 +52,27 @@ class FreeSupernet(nn.Module, Supernet):
         """Equation 1 with a weight an operation and one an edge (the zero switch), cell by cell.
 
         The edge's weight multiplies what its operations give. Before them, where the paper draws it, it would do the
-        same but for batch-norms, which undo any scale of their input.
+        same but for batch-norms, which undo any scale of their input. A node's sum is divided by the root of the number
+        of its operations, so that with all of them on it is no larger than with one.
         """
         tables, start = {}, 0
         for kind, places in enumerate(self.space.counts(self.task)):
             size = len(self.space.edges) * _WITH_ZERO * places
             w_EOP = w[start : start + size].view(len(self.space.edges), _WITH_ZERO, places)
-            tables[kind], start = iter((w_EOP[:, :1] * w_EOP[:, 1:]).unbind(2)), start + size
+            each = w_EOP[:, :1] * w_EOP[:, 1:] * self._shares(kind, w.device)
+            tables[kind], start = iter(each.unbind(2)), start + size
         return self._stacked(x, [_Weighted(next(tables[int(c.slot.reduces)])) for c in self.cells])[1]
+
+    def _shares(self, kind: int, device: torch.device) -> Tensor:
+        """(E, 1, 1): one over the root of the number of operations that are left on all edges into an edge's node."""
+        key = kind, len(self.wiped), device
+        if key not in self._scales:
+            left = [0] * (2 * INPUTS + len(self.space.edges))
+            for edge, (node, _) in enumerate(self.space.edges):
+                left[node] += sum((kind, edge, o) not in self.wiped for o in range(len(OPERATIONS)))
+            counts = [max(1, left[node]) for node, _ in self.space.edges]
+            self._scales[key] = torch.tensor(counts, device=device).rsqrt()[:, None, None]
+        return self._scales[key]
 
     def _stacked(self, x: Tensor, runs: Sequence[Any]) -> tuple[list[Tensor], Tensor]:
         stem = self.stem(x)
