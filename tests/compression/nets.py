@@ -47,6 +47,13 @@ class Concat(nn.Module):
         return self.fc(self.pool(F.relu(self.join(y))).flatten(1))
 
 
+class Deciding(Residual):
+    """Its forward pass looks at values: torch.fx cannot trace it."""
+
+    def forward(self, x):
+        return super().forward(x) if x.sum() > 0 else super().forward(-x)
+
+
 def matrix(classes=3):
     return nn.Sequential(
         nn.Flatten(), nn.Linear(64, 20), nn.ReLU(), nn.Linear(20, 12), nn.ReLU(), nn.Linear(12, classes)

@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 import tiny
 import torch
-from nets import plain
+from nets import Deciding, plain
 from typer.testing import CliRunner
 
 import sartor
 from sartor.cli import app
 from sartor.compression import finetune, given, rebuild, rounds, stages
+from sartor.compression.options import from_mapping
 from sartor.errors import BadInput, Infeasible, RunError
+from sartor.progress import Reporter
 
 pytest.importorskip("torch_pruning")
 HERE = Path(__file__).parent
@@ -171,6 +173,20 @@ def test_a_prior_that_kills_everything_says_so(bars, tmp_path):
     options = {**QUICK, "strength": 1.0, "rate": 0.1, "epochs": 20}
     with pytest.raises(BadInput, match="have died: the prior is too strong"):
         sartor.compress("nets:plain", bars, out=tmp_path / "run", quiet=True, **options)
+
+
+def test_networks_that_cannot_be_traced_get_sampled_hessians(bars, tmp_path):
+    def diagonals(how):
+        options = from_mapping({"model": "nets:Deciding", "data": str(bars), **QUICK, "hessian": how})
+        job = given.open_job(options, tmp_path, Reporter(silent=True), Deciding())
+        return rounds.hessians(job, job.net)
+
+    found = diagonals("auto")
+    assert "Sampled Gauss-Newton is used" in (tmp_path / "log.txt").read_text()
+    assert set(found) == {f"{n}.weight" for n in ("stem", "a.c1", "a.c2", "b.c1", "b.c2", "b.short.0", "fc")}
+    assert all((h >= 0).all() and h.sum() > 0 for h in found.values())
+    with pytest.raises(BadInput, match=r"torch\.fx can trace"):
+        diagonals("diagonal")
 
 
 def test_an_impossible_budget_is_refused_before_the_rounds(bars, tmp_path):

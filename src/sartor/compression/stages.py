@@ -22,6 +22,7 @@ from sartor.compression.given import Job
 from sartor.compression.options import Budget
 from sartor.compression.rounds import Sparse, best, restored, run_rounds, table
 from sartor.compression.space import Widths
+from sartor.compression.structures import layers, view
 from sartor.compression.surgery import Plan, apply
 from sartor.costs.base import CostTable
 from sartor.costs.latency import corrected
@@ -278,16 +279,7 @@ def _write_solution(cut: Cut, sparse: Sparse, space: Widths, solution: Any, tabl
     plan = space.plan(arch)
     run.write("model/plan.json", plan.to_json())
     small = space.network(arch, cut.job.task)
-    # Where weights inside kernels were pruned: zeros that stay zeros.
-    alive = copy.deepcopy(sparse.net)
-    for name, prior in sparse.prior.layers.items():
-        layer = alive.get_submodule(name)
-        from sartor.compression.structures import view
-
-        with torch.no_grad():
-            view(layer, layer.weight).copy_(prior.alive.cpu())  # type: ignore[arg-type]
-    masks = {n: (v != 0) for n, v in apply(alive, plan).state_dict().items() if n.endswith("weight") and v.ndim > 1}
-    checkpoint.save(run.path / "search/cut.safetensors", {"net": small.state_dict(), "masks": masks})
+    checkpoint.save(run.path / "search/cut.safetensors", {"net": small.state_dict(), "masks": _masks(sparse, plan)})
     run.write("score.json", {
         "method": "bayesnas compression", "unit": "loss, to be expected", "quality": None,
         "facts": {"structures": list(cut.job.options.structures), "strength": cut.job.options.strength},
@@ -301,6 +293,17 @@ def _write_solution(cut: Cut, sparse: Sparse, space: Widths, solution: Any, tabl
         "corrections": [{"picks": e["arch"], "predicted": e["predicted_ms"], "measured": e["measured_ms"]}
                         for e in corrections],
     })  # fmt: skip
+
+
+@torch.no_grad()
+def _masks(sparse: Sparse, plan: Plan) -> dict[str, torch.Tensor]:
+    """Which weights of the cut network are alive: those inside kernels that were pruned stay zero from here on."""
+    alive = copy.deepcopy(sparse.net)
+    known = layers(alive)
+    for name, prior in sparse.prior.layers.items():
+        view(known[name], known[name].weight).copy_(prior.alive.cpu())
+    cut = layers(apply(alive, plan))
+    return {f"{name}.weight": layer.weight != 0 for name, layer in cut.items()}
 
 
 def small_network(cut: Cut) -> tuple[nn.Module, dict[str, torch.Tensor]]:
