@@ -172,8 +172,8 @@ def main() -> None:
         "space": {"blocks": args.blocks, "alpha": args.alpha, "switches": len(space.circuit(alike.task)),
                   "whole": sizes(space, space.heaviest, alike.task)},
         "method": {"strength": args.strength, "rounds": args.rounds, "batch": args.batch, "epochs_a_round": 1},
-        "image": alike.task.image, "train_images": len(alike.splits.train), "train_epochs": epochs, "search": found, "networks": rows,
-        "paper": PAPER,
+        "image": alike.task.image, "train_images": len(alike.splits.train), "train_epochs": epochs,
+        "search": found, "networks": rows, "paper": PAPER,
     }  # fmt: skip
     print(record(args.name, results))
     for name, row in rows.items():
