@@ -52,7 +52,7 @@ def finetune(
     def hold(training: Training, optimiser: torch.optim.SGD, epoch: int, step: int, steps: int) -> None:
         held.apply()
 
-    _recalibrate(job, net)
+    renormalise(job, net)
     inherited = accuracy(net, job.feed, job.splits.val)
     training = Training(
         name, net, loss, recipe, job.feed, job.splits.train, job.run,
@@ -60,10 +60,11 @@ def finetune(
     )  # fmt: skip
     history = fit(training)
     held.apply()  # moving averages forget zeros only in the limit
-    _recalibrate(job, net)
+    renormalise(job, net)
     return history, inherited
 
 
-def _recalibrate(job: Job, net: nn.Module) -> None:
-    """Batch-norm statistics for the weights as they are."""
-    recalibrate(net, calibration(job.feed, job.splits), job.engine.cast(lambda x, _: net(x)))
+def renormalise(job: Job, net: nn.Module) -> None:
+    """Batch-norm statistics for the weights as they are now."""
+    if any(hasattr(m, "running_mean") for m in net.modules()):
+        recalibrate(net, calibration(job.feed, job.splits), job.engine.cast(lambda x, _: net(x)))

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from sartor.compression.finetune import renormalise
 from sartor.compression.given import Job
 from sartor.compression.graph import Index, Width, widths
 from sartor.compression.priors import Prior
@@ -204,6 +205,7 @@ def _round(job: Job, sparse: Sparse, t: int, limits: Mapping[str, float]) -> dic
     channels = sparse.settle()
     if limits:
         channels = _narrow(job, sparse, limits)
+    renormalise(job, sparse.net)
     weights = sum(int(p.alive.sum()) for p in prior.layers.values())
     return {
         "round": t + 1, "loss": history[-1]["loss"], "penalty": penalty, "groups_left": left, "limits": dict(limits),
