@@ -1,10 +1,10 @@
 """The search network's mixture with few large kernels instead of a swarm of small ones.
 
 What depends on the source node alone is computed once for all edges that leave it: the first ReLU, both
-poolings with their batch-norms (which have no parameters), the identity. The depthwise convolutions of one kind
-on all these edges are one convolution, the pointwise ones of all kinds are one grouped convolution followed by one
-batch-norm, and all weighted sums that leave the source are one matrix product, whose gradient by the matrix holds the
-rewards. The weights stay where the plain form keeps them; wiped operations are simply not in the lists.
+poolings with their batch-norms (which have no parameters), the identity. The depthwise convolutions of one size
+on all these edges are one convolution, the pointwise ones of all kinds are one product followed by one batch-norm, and
+all weighted sums that leave the source are one product, whose gradient by the matrix holds the rewards. Channels stay
+innermost. The weights stay where the plain form keeps them; wiped operations are simply not in the lists.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from sartor.genotype import INPUTS, OPERATIONS
 # B images, C channels, H W map, E edges that leave the source, G results that are mixed
 _SEPARABLE = tuple(OPERATIONS.index(n) for n in ("sep_conv_3x3", "sep_conv_5x5"))
 _DILATED = tuple(OPERATIONS.index(n) for n in ("dil_conv_3x3", "dil_conv_5x5"))
+# Depthwise kernels of one size: a dilated 3x3 kernel is a 5x5 one with zeros. In the order of the entries.
+_ALIKE = (_SEPARABLE[:1], (_SEPARABLE[1], _DILATED[0]), _DILATED[1:])
 _POOLS = tuple(OPERATIONS.index(n) for n in ("max_pool_3x3", "avg_pool_3x3"))
 _SKIP = OPERATIONS.index("skip_connect")
 
@@ -71,61 +73,83 @@ def mixed_cell(cell: Any, plan: Sequence[Source], before: Tensor, last: Tensor, 
     """The cell's output when edge e mixes its operations with `weights[e]`."""
     states = [cell.preprocess[0](before), cell.preprocess[1](last)]
     arriving: dict[int, list[Tensor]] = {node: [] for node in cell.into}
-
-    def node(number: int) -> Tensor:
-        side = cell.slot.out_side
-        if not arriving[number]:  # all that led here was wiped
-            return last.new_zeros(len(last), cell.slot.width, side, side)
-        return torch.stack(arriving[number]).sum(0)
-
     for source in plan:
         if source.number >= INPUTS:
-            states.append(node(source.number))
+            states.append(_node(cell, arriving[source.number], last))
         if source.results:
-            out = _leaving(cell, source, states[source.number], weights)
+            parts = _leaving(cell, source, states[source.number], weights).split(cell.slot.width, 1)
             for e in source.live:
-                arriving[cell.into[source.edges[e]]].append(out[:, e])
-    states.append(node(max(arriving)))
+                arriving[cell.into[source.edges[e]]].append(parts[e])
+    states.append(_node(cell, arriving[max(arriving)], last))
     return torch.cat(states[INPUTS:], 1)
 
 
+def _node(cell: Any, parts: Sequence[Tensor], like: Tensor) -> Tensor:
+    """The sum of what arrives, one by one, which leaves channels innermost; zeros where all of it was wiped."""
+    if not parts:
+        return like.new_zeros(len(like), cell.slot.width, cell.slot.out_side, cell.slot.out_side)
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total
+
+
 def _leaving(cell: Any, source: Source, x: Tensor, weights: Sequence[Tensor]) -> Tensor:
-    """(B, E, C, H, W): what every edge that leaves the source gives."""
-    x = x.contiguous()
+    """(B, E C, H, W): what every edge that leaves the source gives."""
+    x = x.contiguous(memory_format=torch.channels_last)
     positive, results = F.relu(x), []
     separable, dilated = source.separable, source.dilated
     if separable or dilated:
         y = _first(cell, [*separable, *dilated], positive)
-        cut = len(separable) * cell.slot.width
+        # Split, not sliced: a slice's gradient is a map of zeros with channels outermost, which all before it inherits.
+        once, last = y.split([len(separable) * cell.slot.width, len(dilated) * cell.slot.width], 1)
         if separable:
-            results.append(_split(_second(cell, separable, F.relu(y[:, :cut])), len(separable)))
+            results.append(_second(cell, separable, F.relu(once)))
         if dilated:
-            results.append(_split(y[:, cut:], len(dilated)))
+            results.append(last)
     for entries in source.pools:
         layers = [cell.edges[e][o] for e, o in entries]
-        results.append(_norm([layer[1] for layer in layers], layers[0][0](x), shared=True)[:, None])
+        results.append(_norm([layer[1] for layer in layers], layers[0][0](x), shared=True))
     if source.skips and source.stride == 1:
-        results.append(x[:, None])
+        results.append(x)
     elif source.skips:
-        results.append(_split(_reduced(cell, source.skips, positive), len(source.skips)))
-    # Equation 1 for all edges at once: a matrix of weights times the stacked results.
-    y_BGCHW = torch.cat(results, 1)
+        results.append(_reduced(cell, source.skips, positive))
+    # Equation 1 for all edges at once: a matrix of weights, the same for every channel, times the results side by side.
     table = torch.stack([weights[e] for e in source.edges]).flatten()
     matrix_EG = table.new_zeros(len(source.edges), source.results).index_put(source.at, table[source.weights])
-    flat = y_BGCHW.flatten(2)
-    return torch.matmul(matrix_EG.to(flat.dtype), flat).unflatten(2, y_BGCHW.shape[2:])
+    y = torch.cat(results, 1)
+    mixer = torch.kron(matrix_EG, torch.eye(cell.slot.width, device=y.device, dtype=matrix_EG.dtype))
+    return F.conv2d(y, mixer.to(y.dtype)[:, :, None, None])
 
 
 def _depthwise(layers: Sequence[Any], x: Tensor) -> Tensor:
-    """The depthwise convolutions `layers`, alike but for their weights: one convolution."""
-    like, weight = layers[0], torch.cat([layer.weight for layer in layers]).contiguous()
-    return F.conv2d(x, weight, None, like.stride, like.padding, like.dilation, groups=len(weight))
+    """The depthwise convolutions `layers`, of one size, as one convolution."""
+    weights, like = [_undilated(layer) for layer in layers], layers[0]
+    weight, sparse = torch.cat(weights), weights[0] is like.weight and like.dilation[0] > 1
+    padding, dilation = (like.padding, like.dilation) if sparse else (weight.shape[-1] // 2, 1)
+    return F.conv2d(x, weight, None, like.stride, padding, dilation, groups=len(weight))
+
+
+def _undilated(layer: Any) -> Tensor:
+    """The kernel; a dilated 3x3 one as the 5x5 one it is: GPUs have fast kernels for those, none for dilated ones."""
+    weight: Tensor = layer.weight
+    if layer.dilation[0] == 1 or weight.shape[-1] != 3:
+        return weight
+    wide = weight.new_zeros(len(weight), 1, 5, 5)
+    wide[:, :, ::2, ::2] = weight
+    return wide
 
 
 def _pointwise(layers: Sequence[Any], x: Tensor) -> Tensor:
-    """Each layer on its own slice of the channels: one grouped convolution."""
-    weight = torch.cat([layer.weight for layer in layers]).contiguous()
-    return F.conv2d(x, weight, groups=len(layers))
+    """Each layer on its own slice of the channels.
+
+    One dense product with the layers' matrices along the diagonal: on a GPU cheaper than a grouped convolution or a
+    batch of small products.
+    """
+    n, c = len(layers), len(layers[0].weight)
+    each = torch.stack([layer.weight.view(c, c) for layer in layers])
+    diagonal = torch.diag_embed(each.permute(1, 2, 0), dim1=0, dim2=2).reshape(n * c, n * c)
+    return F.conv2d(x, diagonal[:, :, None, None])
 
 
 def _norm(layers: Sequence[Any], x: Tensor, shared: bool = False) -> Tensor:
@@ -150,40 +174,32 @@ def _norm(layers: Sequence[Any], x: Tensor, shared: bool = False) -> Tensor:
 def _first(cell: Any, entries: list[Entry], positive: Tensor) -> Tensor:
     """ReLU, depthwise, pointwise and batch-norm of all convolutions that leave the source."""
     maps = []
-    for o in (*_SEPARABLE, *_DILATED):
-        layers = [cell.edges[e][p][1] for e, p in entries if p == o]
+    for kinds in _ALIKE:
+        layers = [cell.edges[e][o][1] for e, o in entries if o in kinds]
         if layers:
-            maps.append(_depthwise(layers, positive.repeat(1, len(layers), 1, 1)))
+            maps.append(_depthwise(layers, torch.cat([positive] * len(layers), 1)))
     y = _pointwise([cell.edges[e][o][2] for e, o in entries], torch.cat(maps, 1))
     return _norm([cell.edges[e][o][3] for e, o in entries], y)
 
 
 def _second(cell: Any, entries: list[Entry], x: Tensor) -> Tensor:
     """The second half of the separable convolutions."""
-    maps, start = [], 0
-    for o in _SEPARABLE:
-        layers = [cell.edges[e][p][5] for e, p in entries if p == o]
-        if layers:
-            stop = start + len(layers) * cell.slot.width
-            maps.append(_depthwise(layers, x[:, start:stop]))
-            start = stop
+    kinds = [[cell.edges[e][p][5] for e, p in entries if p == o] for o in _SEPARABLE]
+    parts = x.split([len(layers) * cell.slot.width for layers in kinds], 1)
+    maps = [_depthwise(layers, part) for layers, part in zip(kinds, parts, strict=True) if layers]
     y = _pointwise([cell.edges[e][o][6] for e, o in entries], torch.cat(maps, 1))
     return _norm([cell.edges[e][o][7] for e, o in entries], y)
 
 
 def _reduced(cell: Any, entries: list[Entry], positive: Tensor) -> Tensor:
     """The identities of a reduction cell: each is two strided pointwise convolutions and a batch-norm."""
-    layers, n = [cell.edges[e][o] for e, o in entries], len(entries)
+    layers = [cell.edges[e][o] for e, o in entries]
     shifted = positive[:, :, 1:, 1:]
     if positive.shape[-1] % 2:
         shifted = F.pad(shifted, (0, 1, 0, 1))
-    halves = [
-        _split(F.conv2d(x, torch.cat([getattr(layer, name).weight for layer in layers]).contiguous(), stride=2), n)
+    even, odd = (
+        F.conv2d(x, torch.cat([getattr(layer, name).weight for layer in layers]), stride=2).chunk(len(layers), 1)
         for x, name in ((positive, "even"), (shifted, "odd"))
-    ]
-    return _norm([layer.norm for layer in layers], torch.cat(halves, 2).flatten(1, 2))
-
-
-def _split(x: Tensor, n: int) -> Tensor:
-    """(B, n C, H, W) as (B, n, C, H, W)."""
-    return x.unflatten(1, (n, -1))
+    )
+    halves = [half for pair in zip(even, odd, strict=True) for half in pair]
+    return _norm([layer.norm for layer in layers], torch.cat(halves, 1))
