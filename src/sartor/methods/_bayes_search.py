@@ -111,14 +111,14 @@ class Search:
         return fit(training)
 
     def _draw(self, rng: np.random.Generator, images: int) -> Drawn:
-        """Nothing; but a step that measures the curvature is another one than a step that does not."""
-        return Drawn(same=self.measuring)
+        """Nothing; but what runs depends on which switches are on and on whether the curvature is measured."""
+        return Drawn(same=(self.measuring, int(self.relevance.on.sum())))
 
     def _loss(self, x: Tensor, y: Tensor, drawn: Drawn) -> dict[str, Tensor]:
         """E_D of a batch. The curvature is taken along: one more backward pass, of the switches' gradients only."""
         w = self.net.weights()
         logits = self.net(x, w)
-        if drawn.same:
+        if self.measuring:
             self.net.curvature += sampled_diagonal(logits, [w], keep=True)[0]
         return {"loss": label_loss(logits, y, 0.0)}
 

@@ -61,7 +61,7 @@ class BayesNAS(Method):
             "rounds": 3 if quick else 4,
             "epochs": epochs_for(images, 2_400 if quick else 50_000, 1, 2 if quick else 25),
             "batch": 32 if quick else 64,
-            "rate": 10.0 if quick else 1.0,
+            "rate": 10.0 if quick else 3.0,
             "augment": "light" if quick else "standard",
         }
 
