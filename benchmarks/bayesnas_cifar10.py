@@ -81,13 +81,13 @@ def search(alike: Alike, strength: float, given: argparse.Namespace) -> dict[str
     return result
 
 
-def networks(given: argparse.Namespace) -> dict[str, Genotype]:
-    """What is trained alike: the cells found so far, and published ones."""
-    found = {}
+def networks(given: argparse.Namespace) -> dict[str, Genotype | None]:
+    """What is trained alike: the cells found (None where they are not yet) and published ones, always in this order."""
+    found: dict[str, Genotype | None] = {}
     for strength in given.strengths:
         file = given.out / f"lambda-{strength:g}" / "found.json"
-        if file.exists():
-            found[f"lambda-{strength:g}"] = Genotype.from_json(json.loads(file.read_text())["genotype"])
+        there = Genotype.from_json(json.loads(file.read_text())["genotype"]) if file.exists() else None
+        found[f"lambda-{strength:g}"] = there
     for name in (*BESIDE, *(f"BayesNAS-{s:g}" for s in given.strengths)):
         if name in PUBLISHED:
             found[f"published-{name}"] = PUBLISHED[name]
@@ -102,6 +102,8 @@ def summary(given: argparse.Namespace) -> None:
         if file.exists():
             searches[f"{strength:g}"] = json.loads(file.read_text())
     for name, genotype in networks(given).items():
+        if genotype is None:
+            continue
         file = given.out / "alike" / name / "result.json"
         result = json.loads(file.read_text()) if file.exists() else {}
         count, error = evaluation_parameters(genotype), result.get("test_error", float("nan"))
@@ -145,7 +147,7 @@ def main() -> None:
             search(alike, strength, given)
     frame = Frame(SIZE["channels"], SIZE["cells"], pool_norm=True)
     for n, (name, genotype) in enumerate(networks(given).items()):
-        if n % parts == part and given.train_epochs and not late():
+        if n % parts == part and genotype is not None and given.train_epochs and not late():
             alike.train(name, lambda genotype=genotype: CellNet(genotype, frame, alike.task))
     if late():
         print("out of time: run the same command again to go on")
