@@ -5,7 +5,9 @@ import pytest
 import torch
 
 from sartor.arch import Arch, canonical
+from sartor.deployed import Deployed
 from sartor.errors import BadInput
+from sartor.export import export_onnx
 from sartor.genotype import OPERATIONS, PUBLISHED, Cell, Genotype
 from sartor.quadratic import Limit, Quadratic
 from sartor.registry import COSTS
@@ -74,6 +76,13 @@ def test_a_dead_nodes_channels_are_gone():
     made = SPACE.network(arch, TASK)
     assert made.classifier.linear.in_features == 2 * 16
     assert made.cells[1].preprocess[1][1].in_channels == 2 * 4
+
+
+def test_a_network_with_dead_nodes_is_exported_for_any_batch(tmp_path):
+    reads = ((("max_pool_3x3", 0),), (), (), (("sep_conv_3x3", 1),))
+    arch = SPACE.arch_of(Genotype(Cell(reads, (2, 5)), Cell(reads, (2, 5))))
+    model = Deployed(SPACE.network(arch, TASK), (0.0,) * 3, (1.0,) * 3)
+    assert export_onnx(model, TASK, tmp_path / "model.onnx") < 1e-2
 
 
 def test_the_cheapest_network_is_the_smallest_and_only_means_only():

@@ -368,7 +368,7 @@ class _Mixture:
 
 def nothing(like: Tensor, width: int, side: int) -> Tensor:
     """A node that nothing reaches."""
-    return like.new_zeros(len(like), width, side, side)
+    return like.new_zeros(like.shape[0], width, side, side)  # not len: an export would fix the batch
 
 
 def _sum(terms: Sequence[Tensor]) -> Tensor:
