@@ -269,6 +269,17 @@ def test_a_budget_that_differs_in_a_late_digit_is_another_budget():
     assert len({slug({"params": float(n)}) for n in range(2_000_000, 2_000_200)}) == 200
 
 
+def test_without_a_budget_the_methods_own_selection_decides(finished, tmp_path):
+    result = sartor.fit(finished.data, out=tmp_path / "run", **{**tiny.QUICK, "method": {"name": "random"}})
+    assert result.certificate["budgets"] == {} and result.certificate["fits"]
+    assert set(result.certificate["costs"]) == {"latency", "macs", "memory", "params"}
+    assert result.certificate["score"]["value"] == max(result.frontier.score)
+    assert "Made without a budget" in (tmp_path / "run" / "report.html").read_text()
+    assert sartor.solve(result.path, params=0.9 * result.certificate["costs"]["params"]["measured"]).path != result.path
+    with pytest.raises(BadInput, match="a budget is needed"):
+        sartor.solve(result.path)
+
+
 def test_impossible_budgets_name_the_least_before_anything_is_trained(finished, mine, tmp_path):
     with pytest.raises(Infeasible, match=r"params <= 10 K cannot be met.*needs is \d+(\.\d+)? K"):
         sartor.solve(mine, params="10K")
@@ -351,7 +362,6 @@ def test_a_strange_config_is_refused(tmp_path, content, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "a budget is needed"),
         ({"latency": "20"}, "has no unit"),
         ({"params": -5}, "greater than zero"),
         ({"params": "1M", "colour": "red"}, "no option colour"),

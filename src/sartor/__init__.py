@@ -33,10 +33,10 @@ __all__ = [
 def fit(data: str | Path, *, out: str | Path | None = None, quiet: bool | None = None, **options: Any) -> Result:
     """Search, solve, train, verify and export a network for `data` inside the budgets.
 
-    Budgets: `latency` ("5ms"), `params` ("2M"), `macs` ("50M"), `memory` ("4MB"), at least one. Other
-    options are the command line's: `method`, `space`, `effort`, `device`, `runtime`, `threads`, `seed`,
-    `image`, `devices`, `nodes`; ``method={"passes": 4}`` and the like set a group's own options. The same
-    call resumes an interrupted run.
+    Budgets: `latency` ("5ms"), `params` ("2M"), `macs` ("50M"), `memory` ("4MB"), any of them; without one the
+    method's own selection decides. Other options are the command line's: `method`, `space`, `effort`, `device`,
+    `runtime`, `threads`, `seed`, `image`, `devices`, `nodes`; ``method={"passes": 4}`` and the like set a group's own
+    options. The same call resumes an interrupted run.
     """
     from sartor import options as opts
     from sartor import pipeline

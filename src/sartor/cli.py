@@ -77,7 +77,7 @@ def fit(
     set_: Annotated[list[str] | None, typer.Option("--set", help="Any option, e.g. method.passes=4.")] = None,
     quiet: Quiet = False, as_json: AsJson = False,
 ) -> None:  # fmt: skip
-    """Search, solve, train, verify and export the best network inside the budgets."""
+    """Search, solve, train, verify and export the best network inside the budgets; without one, the method's choice."""
     from sartor import options, show
     from sartor.config import assign, read_toml
     from sartor.pipeline import fit as run_fit
@@ -116,8 +116,6 @@ def solve(
     from sartor.result import load
 
     budgets = parse_budgets(given(latency=latency, params=params, macs=macs, memory=memory))
-    if not budgets:
-        raise BadInput("a budget is needed: give at least one of --latency, --params, --macs, --memory.")
     path = run_solve(run, budgets, Reporter(quiet or None))
     result = load(path)
     emit(result.certificate, as_json, lambda: show.certificate(path, result.certificate, console))

@@ -23,7 +23,7 @@ class Options:
     """What a person decides; `method`, `space` and `train` options left out come from the effort's preset."""
 
     data: str
-    budgets: Mapping[str, float]
+    budgets: Mapping[str, float] = field(default_factory=dict)  # none: the method's own selection decides
     method: str = "binas"
     space: str = "mobile"
     effort: Literal["quick", "standard", "thorough"] = "standard"
@@ -44,8 +44,6 @@ class Options:
         for registry, name in ((METHODS, self.method), (SPACES, self.space)):
             if name not in registry.names():
                 registry[name]  # raises with the list of names
-        if not self.budgets:
-            raise BadInput("a budget is needed: give at least one of --latency, --params, --macs, --memory.")
         if self.threads < 1 or self.seed < 0:
             raise BadInput(f"threads must be at least 1 and seed at least 0, but got {self.threads} and {self.seed}.")
 

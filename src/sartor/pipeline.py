@@ -9,7 +9,7 @@ from pathlib import Path
 from sartor import stages, units
 from sartor.certificate import certificate
 from sartor.context import Context, open_context, record, reopened
-from sartor.errors import MissingDependency, RunError
+from sartor.errors import BadInput, MissingDependency, RunError
 from sartor.options import BUDGETS, Options
 from sartor.progress import Reporter
 from sartor.run import Run
@@ -38,6 +38,8 @@ def fit(options: Options, out: Path, reporter: Reporter | None = None) -> Path:
 
 def solve(path: Path, budgets: Mapping[str, float], reporter: Reporter | None = None) -> Path:
     """Another budget on a finished search: stages 5 to 9 only, in a folder of their own."""
+    if not budgets:
+        raise BadInput("a budget is needed: give at least one of latency, params, macs, memory.")
     reporter = reporter or Reporter()
     context = reopened(path, reporter)
     run = context.run

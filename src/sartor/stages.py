@@ -49,7 +49,7 @@ class Cut:
     @property
     def axis(self) -> str:
         """The cost that the frontier is drawn against: latency where it is limited, else the first budget."""
-        return "latency" if "latency" in self.budgets else next(iter(self.budgets))
+        return "latency" if "latency" in self.budgets else next(iter(self.budgets), "latency")
 
     def tables(self) -> dict[str, CostTable]:
         """The cost tables, with the corrections that this budget's measurements brought."""

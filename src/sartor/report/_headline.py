@@ -19,6 +19,8 @@ def headline(files: Files) -> dict[str, Any]:
     fits = None if verified is None else bool(verified["fits"])
     spoken = [f"{b['value']} of {b['asked']}{'' if b['name'] == 'latency' else ' ' + b['name']}" for b in budgets]
     verdict = {True: "Fits", False: "Over budget", None: "Not measured yet"}[fits]
+    if fits and not budgets:
+        verdict, spoken = "Made without a budget", [f"{value} {name}" for name, value in _others(files)]
     return {
         "fits": fits, "verdict": verdict, "spoken": spoken, "budgets": budgets, "others": _others(files),
         "facts": [f for f in (_accuracy(files), _proof(files), _order(files)) if f], "cautions": cautions(files),
