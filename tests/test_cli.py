@@ -128,9 +128,8 @@ def test_a_budget_that_is_none_is_refused(refused, finished, tmp_path, budget):
     assert not (tmp_path / "run").exists()
 
 
-def test_no_budget_is_refused_with_the_options_there_are(refused, finished):
-    for command in (("fit", finished.data), ("solve", finished.run)):
-        assert "--latency, --params, --macs, --memory" in refused(*command)
+def test_another_cut_without_a_budget_is_refused_with_the_options_there_are(refused, finished):
+    assert "latency, params, macs, memory" in refused("solve", finished.run)
 
 
 def test_an_impossible_latency_names_the_least_before_any_training(refused, finished, tmp_path):
