@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -237,15 +235,8 @@ def hessians(job: Job, net: nn.Module) -> dict[str, Tensor]:
 
 
 def best(problem: Problem, seconds: float = 60.0) -> Solution:
-    """The optimum by HiGHS, whose rare words on standard output go where progress goes."""
-    sys.stdout.flush()
-    kept = os.dup(1)
-    os.dup2(2, 1)
-    try:
-        return solve(problem, "milp", time_limit=seconds)
-    finally:
-        os.dup2(kept, 1)
-        os.close(kept)
+    """The optimum by HiGHS: widths are coupled, so that no frontier is to be had."""
+    return solve(problem, "milp", time_limit=seconds)
 
 
 def _narrow(job: Job, sparse: Sparse, limits: Mapping[str, float]) -> int:

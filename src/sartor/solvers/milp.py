@@ -11,9 +11,12 @@ and exact whenever x is integer.
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, final
 
@@ -203,13 +206,14 @@ class _Model:
         low = np.concatenate([self.ones, (self.low - shift) * scale, np.full(len(self.cuts), -np.inf)])
         high = np.concatenate([self.ones, (self.high - shift) * scale, self.most])
         integer = (np.arange(self.width) < self.first[-1]).astype(np.int64)
-        result = milp(
-            -self.score.row,
-            integrality=integer,
-            bounds=Bounds(0.0, 1.0),
-            constraints=LinearConstraint(matrix.tocsc(), low, high),
-            options={"time_limit": seconds, "mip_rel_gap": gap},
-        )
+        with _words_aside():
+            result = milp(
+                -self.score.row,
+                integrality=integer,
+                bounds=Bounds(0.0, 1.0),
+                constraints=LinearConstraint(matrix.tocsc(), low, high),
+                options={"time_limit": seconds, "mip_rel_gap": gap},
+            )
         # "Unbounded or infeasible" comes as status 4; nothing between 0 and 1 is unbounded.
         if result.status == 2 or (result.status == 4 and "nfeasible" in str(result.message)):
             return None
@@ -226,6 +230,23 @@ class _Model:
         if result.mip_dual_bound is None or not math.isfinite(result.mip_dual_bound):
             return math.inf
         return self.score.constant - float(result.mip_dual_bound) / self.score.scale
+
+
+@contextlib.contextmanager
+def _words_aside() -> Iterator[None]:
+    """HiGHS rarely writes a line to standard output, silent or not; results may be going there as JSON."""
+    try:
+        sys.stdout.flush()
+        kept = os.dup(1)
+    except OSError:  # a process without standard output
+        yield
+        return
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 PLUGIN = Milp
