@@ -19,19 +19,25 @@ SPACES, BATCHES = ("S1", "S2", "S3"), ("4", "8", "16", "32", "64", "128", "sum")
 OURS, THEIRS = "#1f5fa8", "#b8b8b8"
 
 
-def results(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((ROOT / f"benchmarks/results/{name}.json").read_text())["results"]
-    return found
+def results(*names: str) -> dict[str, Any]:
+    """Of the first file that is there; nothing where none is."""
+    for name in names:
+        path = ROOT / f"benchmarks/results/{name}.json"
+        if path.exists():
+            found: dict[str, Any] = json.loads(path.read_text())["results"]
+            return found
+    return {}
 
 
 def traces() -> None:
-    """Figure 1 (random against true labels and images) above table 7."""
-    table = results("nasi_table7")
+    """Figure 1 (random against true labels and images) above table 7; whole networks where they were measured."""
+    table = results("nasi_table7", "nasi_table7_c4_p16_n32")
+    scatter = results("nasi_figure1", "nasi_table7", "nasi_table7_c4_p16_n32")
     figure, axes = plt.subplots(3, 3, figsize=(9.6, 8.4))
     for column, space in enumerate(SPACES):
-        values, entries = table[space]["of_the_first_draw"], table[space]
+        values, entries = scatter[space]["of_the_first_draw"], table[space]
         for row, (name, what) in enumerate((("labels", "random labels"), ("images", "Gaussian images"))):
-            axis, entry = axes[row][column], entries[name]
+            axis, entry = axes[row][column], scatter[space][name]
             axis.loglog(values["64"], values[name], ".", color=OURS, markersize=4)
             axis.set(title=f"{space}: Pearson {entry['ours']:.2f} (paper {entry['paper']:.2f})", xlabel="x, true",
                      ylabel=f"x, {what}")  # fmt: skip
@@ -47,6 +53,7 @@ def proxies() -> None:
     """Spearman with CIFAR-10 accuracy at both settings, and what is published."""
     settings = {"published": OURS, "sketch": "#7fb069"}
     found = {setting: results(f"nasi_proxies_{setting}") for setting in settings}
+    settings = {setting: colour for setting, colour in settings.items() if found[setting]}
     names = sorted(found["published"]["proxies"], key=lambda n: found["published"]["proxies"][n]["spearman"])
     figure, axis = plt.subplots(figsize=(7.2, 5.2))
     for n, (setting, colour) in enumerate(settings.items()):

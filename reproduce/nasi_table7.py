@@ -74,10 +74,13 @@ class Setting:
         net = space.network(space.sample(np.random.default_rng([3, number])), Task(10, a.pixels))
         prepare(net, "default", "batch", 1.0, number)
         net.to(a.device)
-        values: dict[str, Any] = {str(b): [batch_trace(net, x[:b], y[:b]) for x, y in self.draws] for b in BATCHES}
+        sizes = (FIGURE,) if a.figure else BATCHES
+        values: dict[str, Any] = {str(b): [batch_trace(net, x[:b], y[:b]) for x, y in self.draws] for b in sizes}
         pairs = list(zip(self.draws, self.noise, self.labels, strict=True))
         values["labels"] = [batch_trace(net, x[:FIGURE], labels) for (x, _), _, labels in pairs]
         values["images"] = [batch_trace(net, noise, y[:FIGURE]) for (_, y), noise, _ in pairs]
+        if a.figure:
+            return values
         if self.plain:
             plain(net)
         try:
@@ -127,7 +130,7 @@ def table(lines: list[dict[str, Any]], paper: dict[str, float]) -> dict[str, Any
     """Ours beside the paper's, of one space."""
     columns = {name: [line["values"][name] for line in lines] for name in lines[0]["values"]}
     found: dict[str, Any] = {"networks": len(lines)}
-    for name, theirs in paper.items():
+    for name, theirs in ((n, p) for n, p in paper.items() if n in columns and (n != str(FIGURE) or "exact" in columns)):
         true = columns[str(FIGURE)]
         if name == "sum":
             pairs = [correlation(columns["sum"], columns["exact"])]
@@ -155,13 +158,15 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=64, help="of the exact trace and of the sum")
     parser.add_argument("--draws", type=int, default=5)
     parser.add_argument("--chunk", type=int, default=32, help="outputs whose gradients are computed at once")
+    parser.add_argument("--figure", action="store_true", help="figure 1 alone, which needs no exact trace")
     parser.add_argument("--plain", action="store_true", help="write batch-norm out")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--minutes", type=float, default=600.0)
     a = parser.parse_args()
     if a.device == "cpu":
         torch.set_num_threads(1)
-    name = f"nasi_table7_c{a.channels}_p{a.pixels}_n{a.images}"
+    what = f"c{a.channels}_p{a.pixels}"
+    name = f"nasi_figure1_{what}" if a.figure else f"nasi_table7_{what}_n{a.images}"
     lines, setting, start = Lines(name), Setting(a), time.monotonic()
     keys = [f"{variant} {n}" for n in range(a.networks) for variant in PAPER]  # all three spaces advance together
     for key in lines.mine(keys):
@@ -176,8 +181,10 @@ def main() -> None:
         mine = [done[k] for k in keys if k in done and k.startswith(variant)]
         if len(mine) > 2:
             results[variant] = table(mine, paper)
-            print(variant, len(mine), {k: (results[variant][k]["ours"], v) for k, v in paper.items()}, flush=True)
-    record("nasi_table7" if (a.channels, a.pixels) == (16, 32) else name, results)
+            found = {k: (results[variant][k]["ours"], v) for k, v in paper.items() if k in results[variant]}
+            print(variant, len(mine), found, flush=True)
+    whole = (a.channels, a.pixels) == (16, 32)
+    record(("nasi_figure1" if a.figure else "nasi_table7") if whole else name, results)
 
 
 if __name__ == "__main__":
