@@ -84,8 +84,10 @@ def draw(cell: Cell, kind: str) -> Html:
         f"{_name(INPUTS + n)} adds " + " and ".join(f"{operation} of {_name(source)}" for operation, source in reads)
         for n, reads in enumerate(cell.nodes)
     )
+    more = max(0, 6 * max(arriving) - 25)  # room for lines that swing around the tallest boxes
     return Html(
-        f'<svg viewBox="0 0 {out[0] + _LEFT} {_HIGH}" role="img" style="width:100%;height:auto;max-width:960px" '
+        f'<svg viewBox="0 {-more} {out[0] + _LEFT} {_HIGH + 2 * more}" role="img" '
+        f'style="width:100%;height:auto;max-width:960px" '
         f'font-size="11" fill="currentColor"><title>{esc(f"The {kind} cell: {words}.")}</title>'
         f"{''.join(lines)}{''.join(boxes)}{''.join(labels)}</svg>"
     )
