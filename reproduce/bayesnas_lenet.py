@@ -253,6 +253,10 @@ def draw(path, found):
         panel.set(
             xscale="log", xlabel="MFLOPs, as tables S4 and S5 count", ylabel="test error, %", title=f"LeNet-{net}"
         )
+        marks = (0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
+        panel.set_xticks([m for m in marks if 0.7 * min(x) <= m <= 1.4 * base["mflops"]])
+        panel.xaxis.set_major_formatter("{x:g}")
+        panel.xaxis.set_minor_formatter("")
         panel.legend(fontsize=8)
     figure.savefig(path, dpi=130)
 
