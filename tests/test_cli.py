@@ -208,7 +208,8 @@ def test_options_that_make_no_sense_are_refused(refused, finished, tmp_path, arg
 )
 def test_a_strange_config_file_is_refused(refused, finished, tmp_path, content):
     (tmp_path / "c.toml").write_text(content)
-    refused("fit", finished.data, "--params=1M", "--config", tmp_path / "c.toml", "--out", tmp_path / "run")
+    assert refused("fit", finished.data, "--params=1M", "--config", tmp_path / "c.toml", "--out", tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("command", ["solve", "frontier", "predict", "report"])

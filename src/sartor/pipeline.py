@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from sartor import stages, units
 from sartor.certificate import certificate
@@ -64,23 +65,28 @@ def _exactly(value: float, kind: str) -> str:
     return shown if units.parse(shown, kind) == value else f"{value!r}{units.UNIT[kind]}"
 
 
-def _finish(cut: Cut) -> None:
-    """Solve, train, export and verify until the network fits as measured; then certify and report."""
+def until_it_fits(cut: Any, stages: Any, solve: str, train: str) -> None:
+    """Solve, train, export and verify until the network fits as measured; `stages` are a fit's or a compression's."""
     run = cut.run
     for _ in range(_ROUNDS):
-        run.stage("solve", lambda: stages.decide(cut), "solve: the best network inside the budget")
-        run.stage("train", lambda: stages.train(cut), "train: the chosen network")
+        run.stage("solve", lambda: stages.decide(cut), f"solve: {solve} inside the budget")
+        run.stage("train", lambda: stages.train(cut), f"train: {train}")
         run.stage("export", lambda: stages.export(cut), "export: ONNX, weights, labels, preprocessing")
         run.stage("verify", lambda: stages.verify(cut), "verify: the network as deployed, on this machine")
         if run.read("verify.json")["fits"]:
-            break
+            return
         stages.learn(cut)
         run.forget(_AGAIN)
-    else:
-        raise RunError(
-            f"after {_ROUNDS} rounds the network still measures over its budget: this machine is too busy to measure "
-            "on. Run the same command again when it is quieter; nothing is lost."
-        )
+    raise RunError(
+        f"after {_ROUNDS} rounds the network still measures over its budget: this machine is too busy to measure "
+        "on. Run the same command again when it is quieter; nothing is lost."
+    )
+
+
+def _finish(cut: Cut) -> None:
+    """The rest of a fit: a network that fits as measured, its certificate, the report."""
+    run = cut.run
+    until_it_fits(cut, stages, "the best network", "the chosen network")
     if run.writer and not run.done("certificate"):
         run.write("certificate.json", certificate(cut.context.run, run))
         run.finish("certificate", ["certificate.json"], 0.0)

@@ -19,8 +19,6 @@ from sartor.errors import RunError
 from sartor.progress import Reporter
 from sartor.run import atomic, write_json
 
-_ROUNDS = 6
-
 
 def compress(options: Options, out: Path, reporter: Reporter | None = None, module: nn.Module | None = None) -> Path:
     """A network and budgets in, a smaller certified network out; the same call resumes after a crash."""
@@ -43,28 +41,15 @@ def compress(options: Options, out: Path, reporter: Reporter | None = None, modu
 
 
 def _finish(cut: Cut) -> None:
+    from sartor.pipeline import report, until_it_fits
+
     run = cut.run
-    for _ in range(_ROUNDS):
-        run.stage("solve", lambda: stages.decide(cut), "solve: the most relevant network inside the budget")
-        run.stage("train", lambda: stages.train(cut), "train: the smaller network")
-        run.stage("export", lambda: stages.export(cut), "export: ONNX, weights, labels, preprocessing")
-        run.stage("verify", lambda: stages.verify(cut), "verify: the network as deployed, on this machine")
-        if run.read("verify.json")["fits"]:
-            break
-        stages.learn(cut)
-        run.forget(("solve", "train", "export", "verify"))
-    else:
-        raise RunError(
-            f"after {_ROUNDS} rounds the network still measures over its budget: this machine is too busy to measure "
-            "on. Run the same command again when it is quieter; nothing is lost."
-        )
+    until_it_fits(cut, stages, "the most relevant network", "the smaller network")
     run.stage("layers", lambda: layer_table(cut), "layers: before and after")
     if not run.done("certificate"):
         run.write("certificate.json", certificate(run, run))
         run.finish("certificate", ["certificate.json"], 0.0)
     if not (run.path / "report.html").is_file():
-        from sartor.pipeline import report
-
         report(run.path, run)
 
 
