@@ -15,9 +15,11 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from _alike import Alike
 from _record import record
@@ -57,7 +59,9 @@ def search(alike: Alike, strength: float, given: argparse.Namespace) -> dict[str
     if done.exists():
         return dict(json.loads(done.read_text()))
     space = FreeCells(**SIZE, search_cells=given.cells, search_channels=given.channels).fitted(alike.task)
-    job = Job(space, alike.task, alike.feed, alike.splits, alike.seeds, Run(folder, Reporter()))
+    some = np.sort(alike.seeds.rng("searched images").permutation(alike.splits.train)[: given.images])
+    splits = replace(alike.splits, train=some)
+    job = Job(space, alike.task, alike.feed, splits, alike.seeds, Run(folder, Reporter()))
     method = BayesNAS(
         rounds=given.rounds, epochs=given.epochs, batch=given.batch, strength=strength, zero_strength=strength,
         rate=given.rate, augment="standard",
@@ -70,7 +74,7 @@ def search(alike: Alike, strength: float, given: argparse.Namespace) -> dict[str
         "lambda": strength, "genotype": genotype.to_json(), "string": space.describe(arch),
         "operations": [sum(map(len, cell.nodes)) for cell in (genotype.normal, genotype.reduce)],
         "evaluation_parameters": evaluation_parameters(genotype), "rounds": switches["rounds"],
-        "seconds": sum(len(alike.splits.train) / h["images_per_second"] for h in history), "history": history,
+        "seconds": sum(len(splits.train) / h["images_per_second"] for h in history), "history": history,
         "posterior": {p["switch"]: [p["mean"], p["gamma"], p["entropy"]] for p in switches["posterior"]},
     }  # fmt: skip
     write_json(done, result)
@@ -127,6 +131,7 @@ def main() -> None:
     parser.add_argument("--strengths", type=float, nargs="+", default=STRENGTHS)
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--epochs", type=int, default=1, help="of a round")
+    parser.add_argument("--images", type=int, help="that an epoch of the search sees; all unless told")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument(
         "--rate", type=float, default=3.0, help="learning rate of the switches, in units of the network's"

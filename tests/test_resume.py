@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 
 import pytest
 import tiny
@@ -21,7 +22,9 @@ def start(finished, out, log):
     """`sartor fit` in a process of its own; what it says goes to the file `log`."""
     command = [sys.executable, "-m", "sartor", *tiny.arguments(finished.data, out, "--params=150K", **GROUPS)]
     env = {**os.environ, "OMP_NUM_THREADS": "1", "CI": "1"}
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log, env=env)
+    # A job in the background of a script inherits deafness to Ctrl-C, and so would the process that is to be stopped.
+    hearing = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log, env=env, preexec_fn=hearing)  # noqa: PLW1509
 
 
 def said(path):
