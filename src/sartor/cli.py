@@ -57,6 +57,18 @@ def given(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
+def overridden(values: dict[str, Any], settings: list[str] | None, **budgets: str | None) -> dict[str, Any]:
+    """What a file says, with the command line's budgets and ``--set`` options put over it."""
+    from sartor.config import assign
+
+    under = values.setdefault("budgets", {})
+    if isinstance(under, dict):  # anything else is refused later, with its name
+        under |= given(**budgets)
+    for setting in settings or []:
+        assign(values, setting)
+    return values
+
+
 @app.command()
 def fit(
     data: Annotated[str | None, typer.Argument(help="A folder with a sub-folder a class, an .npz file, IDX or CIFAR "
@@ -79,7 +91,7 @@ def fit(
 ) -> None:  # fmt: skip
     """Search, solve, train, verify and export the best network inside the budgets; without one, the method's choice."""
     from sartor import options, show
-    from sartor.config import assign, read_toml
+    from sartor.config import read_toml
     from sartor.pipeline import fit as run_fit
     from sartor.progress import Reporter
     from sartor.result import load
@@ -87,12 +99,7 @@ def fit(
     values = read_toml(config) if config else {}
     values |= given(data=data, method=method, space=space, effort=effort, device=device, runtime=runtime,
                     threads=threads, image=image, seed=seed, devices=devices, nodes=nodes)  # fmt: skip
-    values = options.grouped(values)
-    budgets = values.setdefault("budgets", {})
-    if isinstance(budgets, dict):
-        budgets |= given(latency=latency, params=params, macs=macs, memory=memory)
-    for setting in set_ or []:
-        assign(values, setting)
+    values = overridden(options.grouped(values), set_, latency=latency, params=params, macs=macs, memory=memory)
     if "data" not in values:
         raise BadInput("what to fit is missing: give a folder of images, or a name such as digits.")
     chosen = options.from_mapping(values)

@@ -33,22 +33,18 @@ def compress(
 ) -> None:  # fmt: skip
     """Compress a network: structured sparse priors, exact budgets, a smaller dense network out."""
     from sartor import show
-    from sartor.cli import console, emit, given
+    from sartor.cli import console, emit, given, overridden
     from sartor.compression.given import inherited
     from sartor.compression.options import from_mapping
     from sartor.compression.pipeline import compress as run_compress
-    from sartor.config import assign, read_toml
+    from sartor.config import read_toml
     from sartor.progress import Reporter
     from sartor.result import load
 
     values: dict[str, Any] = read_toml(config) if config else {}
     values |= given(model=model, data=data, structures=structure, weights=None if weights is None else str(weights),
                     effort=effort, device=device, runtime=runtime, threads=threads, image=image, seed=seed)  # fmt: skip
-    budgets = values.setdefault("budgets", {})
-    if isinstance(budgets, dict):
-        budgets |= given(latency=latency, params=params, macs=macs, memory=memory)
-    for setting in set_ or []:
-        assign(values, setting)
+    values = overridden(values, set_, latency=latency, params=params, macs=macs, memory=memory)
     if "model" not in values:
         raise BadInput("what to compress is missing: give package.module:function, or a run directory.")
     values = inherited(values)
