@@ -6,8 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-from torch import nn
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -40,31 +38,49 @@ def test_lines_are_shared_out_once_and_go_on_where_they_ended(script, tmp_path, 
     assert sorted(line["key"] for line in data.Lines("t").all()) == sorted((shares[0][0], shares[1][0], 5))
 
 
+def lines_of(**columns):
+    """Lines as the script writes them: a value a network, or a list of draws."""
+    return [{"values": dict(zip(columns, row, strict=True))} for row in zip(*columns.values(), strict=True)]
+
+
 def test_table_correlates_every_draw_with_the_exact_trace(script):
     table7 = script("nasi_table7")
     rng = np.random.default_rng(0)
-    exact, other = rng.random(9), rng.random(9)
-    names = (*map(str, table7.BATCHES), "labels", "images")
-    lines = [
-        {"values": {**{n: [e, o] for n in names}, "sum": 2 * e, "exact": e}}
-        for e, o in zip(exact.tolist(), other.tolist(), strict=True)
-    ]
-    found = table7.table(lines, table7.PAPER["S1"])
-    expected = (1 + np.corrcoef(exact, other)[0, 1]) / 2  # one draw is the exact trace, one is unrelated
+    exact, other = rng.random(40), rng.random(40)
+    draws = np.stack([exact, other], 1).tolist()  # one draw is the exact trace, one is unrelated
+    batches = {str(b): draws for b in table7.BATCHES}
+    found = table7.table(lines_of(**batches, sum=2 * exact, exact=exact), table7.PAPER["S1"])
+    assert found["networks"] == 40
     assert found["sum"]["ours"] == pytest.approx(1.0)
-    assert found["labels"]["ours"] == pytest.approx(1.0)  # against the true ones, draw by draw
-    assert found["4"]["ours"] == pytest.approx(expected, abs=1e-3)
+    assert found["sum"]["interval"] == pytest.approx([1.0, 1.0])
+    assert found["4"]["ours"] == pytest.approx((1 + np.corrcoef(exact, other)[0, 1]) / 2, abs=1e-3)
+    assert found["4"]["interval"][0] < found["4"]["ours"] < found["4"]["interval"][1]
     assert found["4"]["paper"] == 0.74
 
 
-def test_batch_norm_written_out_is_batch_norm(script):
-    torch.manual_seed(0)
-    net, x = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).double(), torch.randn(5, 3, 6, 6).double()
-    nn.init.uniform_(net[1].weight)
-    expected = net(x)
-    script("nasi_table7").plain(net)
-    assert not isinstance(net[1], nn.BatchNorm2d)
-    torch.testing.assert_close(net(x), expected)
+def test_steps_are_judged_on_the_same_networks_and_draws(script):
+    table7 = script("nasi_table7")
+    rng = np.random.default_rng(1)
+    exact = rng.lognormal(size=60)
+    noisy = {b: exact[:, None] * rng.lognormal(0, 4 / b, (60, 3)) for b in table7.BATCHES}
+    noisy[64] = noisy[32]
+    values = {str(b): v.tolist() for b, v in noisy.items()}
+    steps = table7.table(lines_of(**values, sum=exact, exact=exact), table7.PAPER["S2"])["steps"]
+    assert list(steps) == ["4 to 8", "8 to 16", "16 to 32", "32 to 64", "64 to 128", "128 to sum"]
+    assert steps["8 to 16"]["rises_in"] > 0.9
+    assert steps["32 to 64"] == {"ours": 0.0, "interval": [0.0, 0.0], "rises_in": 0.0, "paper": 0.02}
+
+
+def test_figure_1_correlates_with_the_true_draw_by_draw(script):
+    table7 = script("nasi_table7")
+    rng = np.random.default_rng(2)
+    true, other = rng.random((20, 2)), rng.random((20, 2))
+    lines = lines_of(**{"64": true.tolist(), "labels": (3 * true).tolist(), "images": other.tolist()})
+    found = table7.table(lines, table7.PAPER["S3"])
+    expected = np.mean([np.corrcoef(true[:, n], other[:, n])[0, 1] for n in range(2)])
+    assert found["labels"]["ours"] == pytest.approx(1.0)
+    assert found["images"]["ours"] == pytest.approx(expected, abs=1e-3)
+    assert not found["steps"]
 
 
 def test_committed_proxies_are_within_five_hundredths_of_the_literature():
