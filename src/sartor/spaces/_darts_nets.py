@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -266,7 +267,7 @@ class DartsSupernet(nn.Module, Supernet):
             run = runs[cell.slot.reduces]
             if isinstance(run, _Mixture) and grouped:
                 plan = self._plan(cell.slot.reduces, run.wiped, x.device)
-                out = mixed_cell(cell, plan, before, last, run.edge_weights)
+                out = mixed_cell(cell, plan, before, last, run.table_EO)
             else:
                 out = cell(before, last, run)
             before, last = last, out
@@ -360,6 +361,11 @@ class _Mixture:
 
     def __init__(self, edge_weights: list[Tensor], wiped: set[tuple[int, int]]) -> None:
         self.edge_weights, self.wiped = edge_weights, wiped
+
+    @cached_property
+    def table_EO(self) -> Tensor:
+        """All weights, a row an edge; one table for all cells of a kind."""
+        return torch.stack(self.edge_weights)
 
     def __call__(self, edge: int, operations: Any, x: Tensor) -> Tensor | None:
         left = [o for o in range(len(OPERATIONS)) if (edge, o) not in self.wiped]

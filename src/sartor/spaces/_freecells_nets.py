@@ -82,7 +82,7 @@ class FreeSupernet(nn.Module, Supernet):
             kind = int(cell.slot.reduces)
             # In evaluation every pooling has statistics of its own, unless only mixtures were ever trained.
             if isinstance(run, _Weighted) and self.grouped and self.training:
-                out = mixed_cell(cell, self._plan(kind, x.device), before, last, run.table_EO.unbind(0))
+                out = mixed_cell(cell, self._plan(kind, x.device), before, last, run.table_EO)
             else:
                 gone = {(e, o) for k, e, o in self.wiped if k == kind}
                 out = cell(before, last, lambda e, ops, x, run=run, gone=gone: run(e, ops, x, gone))
