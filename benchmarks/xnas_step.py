@@ -6,7 +6,10 @@ separable convolutions): an upper bound on what wiping out saves. On CUDA under 
 as the search runs it (`engine.graphs`). Ratios within one run are what counts; interleaved rounds, medians. Then the
 loss curves of the plain form and of the search's.
 
-Run: python benchmarks/xnas_step.py [cuda] [--batch 96] [--image 32]
+With `--only-replayed` just the form that the search runs is timed, in seconds, and nothing is recorded; `--profile`
+lists the kernels of one such step, longest first; `--tune` lets cuDNN time its algorithms instead of guessing.
+
+Run: python benchmarks/xnas_step.py [cuda] [--batch 96] [--image 32] [--left 7 5 3 1]
 """
 
 from __future__ import annotations
@@ -104,12 +107,42 @@ def curves(space, task, batch, device, steps):
     return found
 
 
+def profiled(call, device, rows=30):
+    """What one step spends its time on: every kernel's name, how often it ran and its milliseconds, longest first."""
+    from torch.profiler import ProfilerActivity, profile
+
+    cuda = device == "cuda"
+    with profile(activities=[ProfilerActivity.CUDA if cuda else ProfilerActivity.CPU]) as seen:
+        timed(call, device)
+    spent = [(e.self_device_time_total if cuda else e.self_cpu_time_total, e.count, e.key) for e in seen.key_averages()]
+    spent = sorted((row for row in spent if row[0] > 0), reverse=True)
+    print(f"{sum(n for _, n, _ in spent)} kernels, {sum(t for t, _, _ in spent) / 1e3:.1f} ms of work")
+    for micros, count, name in spent[:rows]:
+        print(f"{micros / 1e3:8.2f} ms {count:6d} x {micros / count:8.1f} us  {name[:150]}")
+
+
 def timed(call, device):
     start = time.perf_counter()
     call()
     if device == "cuda":
         torch.cuda.synchronize()
     return 1e3 * (time.perf_counter() - start)
+
+
+def forms(space, task, given, left):
+    """Every form's step, warmed up, and the memory that it took."""
+    cuda, calls, peak = given.device == "cuda", {}, {}
+    wanted = [(False, False), (True, False), (True, True)][: 3 if cuda else 2]  # edge by edge a graph would be huge
+    for grouped, replayed in wanted[-1:] if given.only_replayed else wanted:
+        name = ("grouped" if grouped else "edge by edge") + (", replayed" if replayed else "")
+        if cuda:
+            torch.cuda.reset_peak_memory_stats()
+        calls[name] = Step(space, task, given.batch, given.device, grouped, left, replayed)
+        warm = sum(timed(calls[name], given.device) for _ in range(4 if replayed else 1))
+        print(f"{name}, {left} left: {warm / 1e3:.1f} s to warm up", flush=True)
+        if cuda:
+            peak[name] = torch.cuda.max_memory_allocated() / 2**30
+    return calls, peak
 
 
 def main():
@@ -119,31 +152,27 @@ def main():
     parser.add_argument("--image", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--curve", type=int, default=40, help="steps of the loss curves")
+    parser.add_argument("--left", type=int, nargs="+", default=LEFT, help="operations left on every edge")
+    parser.add_argument("--only-replayed", action="store_true", help="time only what the search runs; record nothing")
+    parser.add_argument("--profile", action="store_true", help="list the kernels of one step")
+    parser.add_argument("--tune", action="store_true", help="cuDNN times its algorithms first")
     given = parser.parse_args()
+    torch.backends.cudnn.benchmark = given.tune
     task = Task(10, given.image)
     space = Darts().fitted(task)
     rows = []
-    for left in LEFT:
-        calls, peak = {}, {}
-        for grouped in (False, True):
-            name = "grouped" if grouped else "edge by edge"
-            if given.device == "cuda":
-                torch.cuda.reset_peak_memory_stats()
-            calls[name] = Step(space, task, given.batch, given.device, grouped, left)
-            timed(calls[name], given.device)
-            if given.device == "cuda":
-                peak[name] = torch.cuda.max_memory_allocated() / 2**30
-                if grouped:  # edge by edge it would be a graph of tens of thousands of kernels
-                    calls[f"{name}, replayed"] = Step(space, task, given.batch, "cuda", grouped, left, replayed=True)
-                    for _ in range(4):
-                        calls[f"{name}, replayed"]()
-                    peak[f"{name}, replayed"] = torch.cuda.max_memory_allocated() / 2**30
+    for left in given.left:
+        calls, peak = forms(space, task, given, left)
         times = {name: [] for name in calls}
         for _ in range(given.rounds):
             for name, call in calls.items():
                 times[name].append(timed(call, given.device))
         rows.append({"operations_left": left, "ms": {n: statistics.median(t) for n, t in times.items()}, "gib": peak})
         print(rows[-1], flush=True)
+        if given.profile:
+            profiled(calls[list(calls)[-1]], given.device)
+    if given.only_replayed:
+        return
     setting = {"batch": given.batch, "image": given.image, "cells": space.cells, "channels": space.channels}
     found = curves(space, task, given.batch, given.device, given.curve)
     print(record(f"xnas_step_{given.device}", {**setting, "device": given.device, "rows": rows, "loss": found}))
