@@ -11,6 +11,7 @@ from sartor.spaces.darts import Darts
 from sartor.task import Task
 
 TASK = Task(3, 16, 3)
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA"))]
 
 
 class Seen(TorchDispatchMode):
@@ -26,15 +27,25 @@ class Seen(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-def step():
+def step(together=True, device="cpu", dtype=torch.float32):
     """A network with channels innermost, the leaves of a mixture and its loss."""
     torch.manual_seed(0)
     space = Darts(cells=4, channels=4).fitted(TASK)
-    net = space.supernet(TASK).to(memory_format=torch.channels_last)
-    net.grouped = True
-    leaves = {i: torch.full((7,), 1 / 7).requires_grad_() for i in space.forecasters(TASK)}
-    x = torch.randn(4, 3, 16, 16).contiguous(memory_format=torch.channels_last)
-    return net, list(leaves.values()), net(x, space.mixture(leaves)).square().sum()
+    net = space.supernet(TASK).to(device, dtype, memory_format=torch.channels_last)
+    net.grouped = together
+    x = torch.randn(4, 3, 16, 16, dtype=dtype).contiguous(memory_format=torch.channels_last)
+    leaves = {i: torch.rand(7, dtype=dtype).to(device).requires_grad_() for i in space.forecasters(TASK)}
+    return net, list(leaves.values()), net(x.to(device), space.mixture(leaves)).square().sum()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_gradients_are_those_of_the_plain_form_on_every_device(device):
+    found = []
+    for together in (False, True):
+        net, leaves, loss = step(together, device, torch.float64)
+        found.append([loss, *torch.autograd.grad(loss, [*leaves, *net.parameters()])])
+    for plain, ours in zip(*found, strict=True):
+        torch.testing.assert_close(ours, plain)
 
 
 @pytest.mark.parametrize("n", [1, 3])
