@@ -5,19 +5,18 @@ to 128) and of the sum of per-image norms (first part of 11) with the exact trac
 for true labels, and Gaussian for true images, at batches of 64. Real CIFAR-10 images.
 
 The paper leaves the setting unsaid. The one here is the benchmark's own network (nine cells, 16 channels) with
-PyTorch's initialisation. Mini-batches are as in a search, with batch-norm on their own statistics; they are drawn from
-all training images, several times. The exact trace and the sum are of single images (9 and 11 as they are written), so
-batch-norm has the statistics of many images there (`settle`). Where images share statistics instead, the exact trace
-is that of all outputs of all images as one (`joint_trace`), at the price of as many times more gradients as there are
-images: --joint measures it beside, of few.
+PyTorch's initialisation. Equations 9, 11 and 12 speak of one function of single images, so for table 7 every batch-norm
+has settled statistics, those of many images, in all three forms: then x has the scale of the paper's figures (hundreds
+to thousands, in S3 up to 1e5). Figure 1 compares mini-batches only, as a search sees them: with their own statistics.
+--norm turns either into the other. Mini-batches are drawn from all training images, several times.
 
 Correlations are means over the draws. Networks' traces are heavy-tailed, so a few networks decide a Pearson
 correlation: every one has its bootstrap interval, over networks and draws, and so has every step from one batch to the
 next; Spearman's and that of the logarithms stand beside.
 
-Run: SARTOR_TEST_DATA=.../data python reproduce/nasi_table7.py --pixels 16 [--networks 120] [--joint 20] [--minutes 6]
-and, for figure 1 alone, --figure --draws 2. What is measured is kept in runs/parts: a run goes on where one was
-stopped. Networks smaller than the benchmark's, and smaller images, have result files of their own.
+Run: SARTOR_TEST_DATA=.../data python reproduce/nasi_table7.py --pixels 16 [--networks 120] [--minutes 6]
+and, for figure 1, --figure --draws 2. What is measured is kept in runs/parts: a run goes on where one was stopped.
+Other sizes than the benchmark's, and other statistics, have result files of their own.
 """
 
 from __future__ import annotations
@@ -41,12 +40,12 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 from _record import record  # noqa: E402
 
-from sartor.engine.curvature import batch_trace, exact_trace, joint_trace, prepare, sum_trace  # noqa: E402
+from sartor.engine.curvature import batch_trace, exact_trace, prepare, sum_trace  # noqa: E402
 from sartor.engine.evaluate import recalibrate  # noqa: E402
 from sartor.spaces.nasbench1shot1 import NasBench1Shot1  # noqa: E402
 from sartor.task import Task  # noqa: E402
 
-BATCHES, FIGURE, SETTLE, JOINT = (4, 8, 16, 32, 64, 128), 64, 256, 16
+BATCHES, FIGURE, MANY = (4, 8, 16, 32, 64, 128), 64, 256
 ROW = (*map(str, BATCHES), "sum")  # of table 7, in its order
 RESAMPLES = 2000
 PAPER = {
@@ -68,10 +67,11 @@ class Setting:
         self.options, data = a, Cifar(a.device)
         self.x, self.y = self.smaller(data.batch(a.images, 0))
         self.draws = [self.smaller(data.batch(max(BATCHES), 1, n)) for n in range(a.draws)]
-        self.many, _ = self.smaller(data.batch(SETTLE, 4))
+        self.many, _ = self.smaller(data.batch(MANY, 4))
         generator, shape = torch.Generator().manual_seed(2), (a.draws, FIGURE)
         self.noise = torch.randn(*shape, *self.x.shape[1:], generator=generator).to(a.device)
         self.labels = torch.randint(10, shape, generator=generator).to(a.device)
+        self.much_noise = torch.randn(self.many.shape, generator=generator).to(a.device)
 
     def smaller(self, batch: tuple[torch.Tensor, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
         """Squares of pixels become their mean."""
@@ -84,25 +84,33 @@ class Setting:
         net = space.network(space.sample(np.random.default_rng([3, number])), Task(10, a.pixels))
         prepare(net, "default", "batch", 1.0, number)
         net.to(a.device)
-        return self.figure(net) if a.figure else self.table(net, number < a.joint)
+        if a.norm == "settled":
+            settle(net, self.many)
+        return self.figure(net) if a.figure else self.table(net)
 
     def figure(self, net: nn.Module) -> dict[str, Any]:
-        """Mini-batches of true images and labels, of random labels, of Gaussian images."""
+        """Mini-batches of true images and labels, of random labels, of Gaussian images and their statistics."""
         triples = list(zip(self.draws, self.noise, self.labels, strict=True))
-        return {
+        values = {
             str(FIGURE): [batch_trace(net, x[:FIGURE], y[:FIGURE]) for x, y in self.draws],
             "labels": [batch_trace(net, x[:FIGURE], labels) for (x, _), _, labels in triples],
-            "images": [batch_trace(net, noise, y[:FIGURE]) for (_, y), noise, _ in triples],
         }
+        if self.options.norm == "settled":
+            settle(net, self.much_noise)
+        return values | {"images": [batch_trace(net, noise, y[:FIGURE]) for (_, y), noise, _ in triples]}
 
-    def table(self, net: nn.Module, joint: bool) -> dict[str, Any]:
+    def table(self, net: nn.Module) -> dict[str, Any]:
         """Mini-batches of every size, the sum and the exact trace."""
         values: dict[str, Any] = {str(b): [batch_trace(net, x[:b], y[:b]) for x, y in self.draws] for b in BATCHES}
-        if joint:
-            values["joint"] = joint_trace(net, self.x[:JOINT], chunk=32)
-        recalibrate(net, iter([(self.many, None)]), lambda x, _: net(x))
-        net.eval()
+        if self.options.norm == "batch":
+            settle(net, self.many)
         return values | {"sum": sum_trace(net, self.x, self.y), "exact": exact_trace(net, self.x)}
+
+
+def settle(net: nn.Module, x: torch.Tensor) -> None:
+    """From now on every batch-norm has the statistics of these images."""
+    recalibrate(net, iter([(x, None)]), lambda x, _: net(x))
+    net.eval()
 
 
 def pearson(a: Array, b: Array) -> Array:
@@ -116,9 +124,8 @@ def pairs(lines: list[dict[str, Any]]) -> dict[str, tuple[Array, Array]]:
     """What is correlated with what, each (networks, draws): figure 1's with the true, table 7's with the exact."""
     columns: dict[str, Array] = {}
     for name in lines[0]["values"]:
-        if all(name in line["values"] for line in lines):
-            values = np.array([line["values"][name] for line in lines], float)
-            columns[name] = values.reshape(len(values), -1)
+        values = np.array([line["values"][name] for line in lines], float)
+        columns[name] = values.reshape(len(values), -1)
     exact = columns.get("exact")
     if exact is None:
         return {name: (columns[name], columns[str(FIGURE)]) for name in ("labels", "images")}
@@ -170,21 +177,13 @@ def table(lines: list[dict[str, Any]], paper: dict[str, float]) -> dict[str, Any
         }
         for a, b in pairwise(row)
     }
-    with_joint = [line["values"] for line in lines if "joint" in line["values"]]
-    if len(with_joint) > 2:
-        joint, exact = (np.array([v[name] for v in with_joint]) for name in ("joint", "exact"))
-        results["joint"] = {"networks": len(joint), "with_exact": round(float(pearson(joint, exact)), 3)}
     return found | results | _first_draw(lines)
 
 
 def _first_draw(lines: list[dict[str, Any]]) -> dict[str, Any]:
     """What is drawn, and how large x is."""
     values = [line["values"] for line in lines]
-    first = {
-        n: [float(f"{(v[n][0] if isinstance(v[n], list) else v[n]):.5g}") for v in values]
-        for n in values[0]
-        if all(n in v for v in values)
-    }
+    first = {n: [float(f"{(v[n][0] if isinstance(v[n], list) else v[n]):.5g}") for v in values] for n in values[0]}
     quartiles = [float(f"{q:.5g}") for q in np.quantile(first[str(FIGURE)], (0, 0.25, 0.5, 0.75, 1))]
     return {"of_the_first_draw": first, "x_quartiles": quartiles}
 
@@ -197,16 +196,18 @@ def main() -> None:
     parser.add_argument("--pixels", type=int, default=32)
     parser.add_argument("--images", type=int, default=64, help="of the exact trace and of the sum")
     parser.add_argument("--draws", type=int, default=5)
-    parser.add_argument("--joint", type=int, default=0, help="networks whose joint trace is measured too")
     parser.add_argument("--figure", action="store_true", help="figure 1, which needs no exact trace")
+    parser.add_argument("--norm", choices=("settled", "batch"), help="statistics of the mini-batches' batch-norms")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--minutes", type=float, default=600.0)
     a = parser.parse_args()
     if a.device == "cpu":
         torch.set_num_threads(1)
-    what = f"c{a.channels}_p{a.pixels}"
-    name = f"nasi_figure1_{what}_d{a.draws}" if a.figure else f"nasi_table7_{what}_n{a.images}_d{a.draws}"
-    lines, setting, start = Lines(name), Setting(a), time.monotonic()
+    usual = "batch" if a.figure else "settled"
+    a.norm = a.norm or usual
+    name = "nasi_figure1" if a.figure else "nasi_table7"
+    what = f"{name}_{a.norm}_c{a.channels}_p{a.pixels}_d{a.draws}" + ("" if a.figure else f"_n{a.images}")
+    lines, setting, start = Lines(what), Setting(a), time.monotonic()
     keys = [f"{variant} {n}" for n in range(a.networks) for variant in PAPER]  # all three spaces advance together
     for key in lines.mine(keys):
         before, (variant, number) = time.monotonic(), key.split()
@@ -215,7 +216,7 @@ def main() -> None:
         if time.monotonic() - start > 60 * a.minutes:
             break
     done = {line["key"]: line for line in lines.all()}
-    options = {k: v for k, v in vars(a).items() if k not in ("networks", "minutes", "joint")}
+    options = {k: v for k, v in vars(a).items() if k not in ("networks", "minutes")}
     results: dict[str, Any] = {"setting": options, "seconds": round(sum(line["seconds"] for line in done.values()), 1)}
     for variant, paper in PAPER.items():
         mine = [done[k] for k in keys if k in done and k.startswith(variant)]
@@ -223,8 +224,8 @@ def main() -> None:
             results[variant] = table(mine, paper)
             found = {k: (results[variant][k]["ours"], v) for k, v in paper.items() if k in results[variant]}
             print(variant, len(mine), found, flush=True)
-    whole = "" if (a.channels, a.pixels) == (16, 32) else f"_{what}"
-    record(("nasi_figure1" if a.figure else "nasi_table7") + whole, results)
+    size = "" if (a.channels, a.pixels) == (16, 32) else f"_c{a.channels}_p{a.pixels}"
+    record(name + ("" if a.norm == usual else f"_{a.norm}") + size, results)
 
 
 if __name__ == "__main__":
