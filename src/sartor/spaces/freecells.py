@@ -240,7 +240,10 @@ class FreeCells(Space):
                 for operation, op in enumerate(OPERATIONS):
                     pick = (self.choice_of(kind, edge, operation), ON)
                     made.append(Switch(f"{label}.{op}", reads, feeds, pick, places, zero))
-            scales += [ahead + p for _ in range(len(self.edges) * (1 + len(OPERATIONS))) for p in range(places)]
+            # Edges compete with edges and operations with operations: only their product counts, and on one sphere the
+            # operations, which are more, would grow while every edge shrank.
+            for _ in self.edges:
+                scales += [2 * (ahead + p) + (n > 0) for n in range(1 + len(OPERATIONS)) for p in range(places)]
             required.append(frozenset(f"{name}.{n}" for n in OWN))
         inputs = frozenset(f"{name}.{n}" for name in KINDS for n in range(INPUTS))
         return Circuit(tuple(made), inputs, frozenset().union(*required), tuple(required), tuple(scales))
