@@ -5,8 +5,8 @@
 DIR holds CIFAR-10's binary files. Section 6.2 of the paper (arXiv:1905.04919): 54 bottlenecks, nine paths a cell,
 lambda 0.01; then the network found, from scratch, with the short recipe that the other cells are trained with. How many
 images a round sees and how many epochs the network is trained for follow from the minutes and a measured speed, and are
-written down, so that the same command goes on where it was stopped. `--beside random,whole` also trains a random
-network of as many parameters and the one with all paths.
+written down, so that the same command goes on where it was stopped; `--images` and `--train-epochs` say them outright.
+`--beside random,whole` also trains a random network of as many parameters and the one with all paths.
 """
 
 from __future__ import annotations
@@ -64,8 +64,10 @@ def speed(run: Callable[[Path], list[dict[str, float]]], folder: Path) -> float:
     return history[-1]["images_per_second"]
 
 
-def search(alike: Alike, space: TreeCells, method: BayesNAS, seconds: float, out: Path) -> dict[str, Any]:
-    """The search with as many images a round as the time allows: posterior, rounds, the network that is left."""
+def search(
+    alike: Alike, space: TreeCells, method: BayesNAS, images: int | None, seconds: float, out: Path
+) -> dict[str, Any]:
+    """The search with `images` a round, or with as many as the time allows: posterior, rounds, what is left."""
     splits = alike.splits
 
     def job(count: int, path: Path) -> Job:
@@ -78,6 +80,8 @@ def search(alike: Alike, space: TreeCells, method: BayesNAS, seconds: float, out
         return found
 
     def plan() -> dict[str, Any]:
+        if images is not None:
+            return {"images": images}
         rate = speed(probe, out / "probe")
         count = int(min(len(splits.train), rate * seconds / (method.rounds * method.epochs)))
         return {"probed_images_per_second": rate, "images": max(count, 2 * method.batch)}
@@ -148,6 +152,8 @@ def main() -> None:
     parser.add_argument("--strength", type=float, default=0.01, help="lambda of every edge")
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--images", type=int, help="that a round sees; default: as the minutes allow")
+    parser.add_argument("--train-epochs", type=int, help="default: as the minutes allow")
     parser.add_argument("--beside", default="", help="random,whole")
     parser.add_argument("--name", default="bayesnas_treecell", help="of the result")
     args = parser.parse_args()
@@ -158,11 +164,13 @@ def main() -> None:
     method = BayesNAS(
         rounds=args.rounds, epochs=1, batch=args.batch, strength=args.strength, zero_strength=args.strength
     )
-    found = search(alike, space, method, 60 * SHARE * args.minutes, args.out)
+    found = search(alike, space, method, args.images, 60 * SHARE * args.minutes, args.out)
     arch = Arch(tuple(found["picks"]))
     rest = 60 * args.minutes - found["seconds"]
     train = {"found": arch, **others(args.beside, space, alike, sizes(space, arch, alike.task)["parameters"])}
-    epochs = epochs_for(alike, lambda: space.network(arch, alike.task), rest / len(train), args.out)
+    epochs = args.train_epochs
+    if epochs is None:
+        epochs = epochs_for(alike, lambda: space.network(arch, alike.task), rest / len(train), args.out)
     alike.recipe = replace(recipe, epochs=epochs)
     rows = {}
     for name, one in train.items():

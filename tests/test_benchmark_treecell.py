@@ -42,3 +42,19 @@ def test_searches_trains_records_and_goes_on_where_it_stopped(script, tmp_path, 
     monkeypatch.setattr(script.BayesNAS, "search", again)
     script.main()
     assert json.loads((tmp_path / "results" / "bayesnas_treecell.json").read_text())["results"] == results
+
+
+def test_what_is_given_is_not_measured(script, tmp_path, monkeypatch):
+    def speed(*args):
+        raise AssertionError("no speed is needed where images and epochs are given")
+
+    monkeypatch.setattr(script, "speed", speed)
+    options = {
+        "data": tiny.npz(tmp_path), "out": tmp_path / "run", "device": "cpu", "blocks": 1, "alpha": 6, "rounds": 1,
+        "batch": 16, "images": 32, "train-epochs": 1,
+    }  # fmt: skip
+    monkeypatch.setattr(sys, "argv", ["x", *(f"--{name}={value}" for name, value in options.items())])
+    script.main()
+    results = json.loads((tmp_path / "results" / "bayesnas_treecell.json").read_text())["results"]
+    assert results["search"]["images"] == 32
+    assert results["train_epochs"] == 1
