@@ -31,8 +31,7 @@ def results(*names: str) -> dict[str, Any]:
 
 def traces() -> None:
     """Figure 1 (random against true labels and images) above table 7; whole networks where they were measured."""
-    table = results("nasi_table7", "nasi_table7_c4_p16_n32")
-    scatter = results("nasi_figure1", "nasi_table7", "nasi_table7_c4_p16_n32")
+    table, scatter = results("nasi_table7", "nasi_table7_c8_p8"), results("nasi_figure1")
     figure, axes = plt.subplots(3, 3, figsize=(9.6, 8.4))
     for column, space in enumerate(SPACES):
         values, entries = scatter[space]["of_the_first_draw"], table[space]
@@ -42,9 +41,12 @@ def traces() -> None:
             axis.set(title=f"{space}: Pearson {entry['ours']:.2f} (paper {entry['paper']:.2f})", xlabel="x, true",
                      ylabel=f"x, {what}")  # fmt: skip
         axis = axes[2][column]
-        for key, colour, label in (("paper", THEIRS, "the paper"), ("ours", OURS, "here")):
-            axis.plot(BATCHES, [entries[b][key] for b in BATCHES], "o-", color=colour, label=label, markersize=4)
-        axis.set(xlabel="images of the mini-batch", ylabel="Pearson with the exact trace", ylim=(0, 1.03))
+        ours = [entries[b]["ours"] for b in BATCHES]
+        bounds = zip(*(entries[b]["interval"] for b in BATCHES), strict=True)
+        reach = [[abs(bound - value) for bound, value in zip(side, ours, strict=True)] for side in bounds]
+        axis.plot(BATCHES, [entries[b]["paper"] for b in BATCHES], "o-", color=THEIRS, label="the paper", markersize=4)
+        axis.errorbar(BATCHES, ours, reach, fmt="o-", color=OURS, label="here, 95 %", markersize=4, capsize=2)
+        axis.set(xlabel="images of the mini-batch", ylabel="Pearson with the exact trace", ylim=(0.5, 1.02))
         axis.legend(frameon=False, loc="lower right")
     _save(figure, "nasi_table7")
 
