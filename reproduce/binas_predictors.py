@@ -4,7 +4,8 @@ Takes a finished run of ``sartor fit --method binas`` and its supernet. The cost
 validation images; the judge is the run's own held-out networks, each evaluated alone. Estimators:
 
 - the paper's protocol, one expectation a decision, with a path for every image or one for a batch;
-- ours, all decisions from the same random paths: right or wrong, the right class's probability, and shrunk;
+- ours, all decisions from the same random paths: right or wrong, the right class's probability or its logarithm,
+  and each of them shrunk;
 - predictors learnt from networks evaluated one by one: least squares, bilinear, full quadratic, MLP.
 
     python reproduce/binas_predictors.py runs/NAME [--images 1600] [--networks 400] [--passes 2] [--epochs 256]
@@ -121,8 +122,14 @@ def jointly(study: Study, epochs: int) -> None:
     ]
     for used in [n for n in (4, 8, 16, 32, 64, 128, 256, 512) if n <= epochs]:
         picks, ids = np.concatenate(paths[:used]), np.tile(np.arange(count), used)
-        for name, outcome in (("right or wrong", tally.right), ("probability", tally.chance)):
-            score = estimate_jointly(study.choices, picks, ids, 100.0 * outcome[:used].reshape(-1))
+        likelihood = tally.likelihood[:used].reshape(-1)
+        kinds = {
+            "right or wrong": tally.right[:used].reshape(-1),
+            "probability": np.exp(likelihood),
+            "likelihood": likelihood,
+        }
+        for name, outcome in kinds.items():
+            score = estimate_jointly(study.choices, picks, ids, 100.0 * outcome)
             study.judge(f"ours, {name}", used, score)
             study.judge(f"ours, {name}, shrunk", used, shrunk(score, study.choices))
 

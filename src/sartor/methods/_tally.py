@@ -38,7 +38,7 @@ def _logits(engine: Engine, net: Any, tensors: Sequence[Tensor], same: Any) -> T
 
 
 class Tally:
-    """For every row and validation image: how often it was right, and the sum of its right class's probability.
+    """For every row and validation image: how often it was right, and the sum of its log-likelihoods.
 
     A row is whatever the caller compares (a decision, a pass); each is measured `passes` times.
     """
@@ -47,7 +47,7 @@ class Tally:
         self.job, self.name, self.passes = job, name, passes
         self.file = job.run.path / "search" / f"{name}.tally.safetensors"
         self.right = np.zeros((rows, len(job.splits.val)), np.int64)
-        self.chance = np.zeros(self.right.shape)
+        self.likelihood = np.zeros(self.right.shape)  # of the right class
         self.position, self.per_forward = 0, per_forward(job.engine)
         if job.engine.agree(self.file.exists()):
             self._load()
@@ -56,54 +56,59 @@ class Tally:
         """Evaluate what is missing; chunks of rows are dealt out over the processes."""
         engine, (rows, images) = self.job.engine, self.right.shape
         together = max(1, self.per_forward // images)
-        chunks = [range(r, min(r + together, rows)) for r in range(0, rows, together)]
+        chunks = [slice(r, min(r + together, rows)) for r in range(0, rows, together)]
         work = [(number, chunk) for number in range(self.passes) for chunk in chunks]
         self.logits = Repeated(partial(_logits, engine, net), engine.device, keep=2)  # the last batch is smaller
         saved = time.monotonic()
         with self.job.run.reporter.bar(self.name, len(work)) as bar:
             for first in range(self.position, len(work), engine.world):
-                right, chance = np.zeros_like(self.right), np.zeros_like(self.chance)
-                if first + engine.rank < len(work):
-                    self._evaluate(right, chance, *work[first + engine.rank], net, paths)
-                self.right += engine.sum(right)
-                self.chance += engine.sum(chance)
-                self.position = min(len(work), first + engine.world)
+                dealt = work[first : first + engine.world]
+                seen = np.zeros((engine.world, 2, together, images))
+                if engine.rank < len(dealt):
+                    seen[engine.rank] = self._evaluate(*dealt[engine.rank], together, net, paths)
+                for (_, chunk), (right, likelihood) in zip(dealt, engine.sum(seen), strict=False):
+                    count = chunk.stop - chunk.start
+                    self.right[chunk] += right[:count].astype(np.int64)
+                    self.likelihood[chunk] += likelihood[:count]
+                self.position = first + len(dealt)
                 bar.to(self.position)
                 if time.monotonic() - saved > _SAVE_EVERY or self.position == len(work):
                     saved = time.monotonic()
                     self._save()
 
     @torch.no_grad()
-    def _evaluate(
-        self, right: np.ndarray, chance: np.ndarray, number: int, chunk: range, net: Any, paths: Paths
-    ) -> None:
+    def _evaluate(self, number: int, chunk: slice, together: int, net: Any, paths: Paths) -> np.ndarray:
+        """(2, together, images): right or wrong, and the log-likelihood; zeros below the chunk's last row."""
         job, start = self.job, 0
+        rows = range(chunk.start, chunk.stop)
+        seen = np.zeros((2, together, self.right.shape[1]))
         for x, y in job.feed.plain(job.splits.val, self.per_forward):
-            part = (slice(chunk.start, chunk.stop), slice(start, start + len(y)))
-            who = np.concatenate([paths(row, number, start, len(y)) for row in chunk])
-            many = x.repeat(len(chunk), 1, 1, 1).contiguous(memory_format=torch.channels_last)
+            who = np.concatenate([paths(row, number, start, len(y)) for row in rows])
+            many = x.repeat(len(rows), 1, 1, 1).contiguous(memory_format=torch.channels_last)
             drawn = net.prepared(who, many.device)
             if isinstance(drawn, Drawn):
                 logits = self.logits((many, *drawn.tensors), drawn.same)
             else:
                 with job.engine.autocast():
                     logits = net(many, who)
-            truth = y.repeat(len(chunk))
-            right[part] += (logits.argmax(1) == truth).view(len(chunk), -1).cpu().numpy()
-            likely = logits.double().softmax(1).gather(1, truth[:, None])
-            chance[part] += likely.view(len(chunk), -1).cpu().numpy()
+            truth = y.repeat(len(rows))
+            right = (logits.argmax(1) == truth).double()
+            likelihood = logits.double().log_softmax(1).gather(1, truth[:, None])[:, 0]
+            both = torch.stack([right, likelihood]).view(2, len(rows), -1)
+            seen[:, : len(rows), start : start + len(y)] = both.cpu().numpy()
             start += len(y)
+        return seen
 
     def _save(self) -> None:
         if self.job.run.writer:
-            counts = {"right": torch.from_numpy(self.right), "chance": torch.from_numpy(self.chance)}
+            counts = {"right": torch.from_numpy(self.right), "likelihood": torch.from_numpy(self.likelihood)}
             checkpoint.save(self.file, {**counts, "position": self.position})
 
     def _load(self) -> None:
         saved = checkpoint.load(self.file)
-        right, chance, position = (saved.get(k) for k in ("right", "chance", "position"))
-        shapes = {getattr(t, "shape", None) for t in (right, chance)}
+        right, likelihood, position = (saved.get(k) for k in ("right", "likelihood", "position"))
+        shapes = {getattr(t, "shape", None) for t in (right, likelihood)}
         if shapes != {self.right.shape} or not isinstance(position, int):
             raise RunError(f"{self.file} is not of this search. Delete it to measure again.")
-        assert right is not None and chance is not None
-        self.right, self.chance, self.position = right.numpy(), chance.numpy(), position
+        assert right is not None and likelihood is not None
+        self.right, self.likelihood, self.position = right.numpy(), likelihood.numpy(), position

@@ -54,7 +54,8 @@ class BINAS(Method):
     augment: Literal["none", "light", "standard", "strong"] = "strong"
     sort_share: float = 0.1  # share of the training images that decides the importance of channels
     estimator: Literal["joint", "paper"] = "joint"
-    outcome: Literal["right", "chance"] = "chance"  # for joint: right or wrong, or the right class's probability
+    # For joint: right or wrong, or the right class's probability, or its logarithm.
+    outcome: Literal["right", "chance", "likelihood"] = "likelihood"
     shrink: bool = True  # for joint: towards what contributions of like decisions have in common
     passes: int = 200  # validation epochs: in all for joint, for every single expectation for paper (its own: 10)
     held_out: int = 500  # networks that check the ranking
@@ -201,7 +202,10 @@ class BINAS(Method):
         starts = range(0, count, most)
         paths = [drawn(row, s, min(most, count - s)) for row in range(len(tally.right)) for s in starts]
         picks, right = np.concatenate(paths), 100.0 * tally.right.reshape(-1)
-        outcomes = right if self.outcome == "right" else 100.0 * tally.chance.reshape(-1)
+        outcomes = right
+        if self.outcome != "right":
+            likelihood = tally.likelihood.reshape(-1)
+            outcomes = 100.0 * (np.exp(likelihood) if self.outcome == "chance" else likelihood)
         ids = np.tile(np.arange(count), len(tally.right))
         score = estimate_jointly(job.space.choices, picks, ids, outcomes)
         score = shrunk(score, job.space.choices) if self.shrink else score
