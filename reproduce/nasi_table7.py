@@ -8,7 +8,9 @@ The paper leaves the setting unsaid. The one here is the benchmark's own network
 PyTorch's initialisation. Equations 9, 11 and 12 speak of one function of single images, so for table 7 every batch-norm
 has settled statistics, those of many images, in all three forms: then x has the scale of the paper's figures (hundreds
 to thousands, in S3 up to 1e5). Figure 1 compares mini-batches only, as a search sees them: with their own statistics.
---norm turns either into the other. Mini-batches are drawn from all training images, several times.
+--norm turns either into the other. Mini-batches are drawn from all training images, several times. For table 7 networks
+have 8 channels and images 8 pixels: there small batches differ, and many networks can be measured; with 16 channels at
+16 pixels all batches are near 1, and few networks tell only the sum from the rest.
 
 Correlations are means over the draws. Networks' traces are heavy-tailed, so a few networks decide a Pearson
 correlation: every one has its bootstrap interval, over networks and draws, and so has every step from one batch to the
