@@ -92,3 +92,22 @@ def test_committed_proxies_are_within_five_hundredths_of_the_literature():
     assert len(known) == 7
     assert all(abs(entry["spearman"] - entry["published"]) <= 0.05 for entry in known.values())
     assert found["aggregate"]["held_out"] >= 0.85
+
+
+def test_committed_table_7_has_the_papers_order():
+    found = json.loads((ROOT / "benchmarks/results/nasi_table7_c8_p8.json").read_text())["results"]
+    for space in ("S1", "S2", "S3"):
+        assert found[space]["networks"] >= 100
+        row = [found[space][name]["ours"] for name in ("4", "8", "16", "32", "64", "128", "sum")]
+        assert row == sorted(row)
+        assert found[space]["steps"]["4 to 16"]["interval"][0] > 0
+        assert found[space]["steps"]["64 to sum"]["interval"][0] > 0
+
+
+def test_committed_figure_1_agrees_with_the_paper():
+    found = json.loads((ROOT / "benchmarks/results/nasi_figure1.json").read_text())["results"]
+    for space in ("S1", "S2", "S3"):
+        labels, images = found[space]["labels"], found[space]["images"]
+        assert labels["interval"][1] >= 0.995  # printed as 1.00
+        assert labels["ours"] > images["ours"]
+        assert images["interval"][0] <= images["paper"] <= images["interval"][1]
