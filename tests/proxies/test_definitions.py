@@ -56,7 +56,7 @@ def test_grasp_is_the_finite_difference_of_the_gradient_along_itself(batch):
 def test_synflow_of_a_linear_chain_counts_every_layer_once_as_the_whole_flow():
     net = nn.Sequential(nn.Conv2d(1, 2, 1, bias=False), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(8, 3, bias=False))
     x, y = torch.randn(3, 1, 2, 2), torch.zeros(3, dtype=torch.int64)
-    flow = float((net[3].weight.abs() @ net[0].weight.abs().flatten().repeat_interleave(4)).sum())
+    flow = float((net[3].weight.abs() @ net[0].weight.abs().flatten().repeat_interleave(4)).sum().detach())
     assert PROXIES["synflow"]()(net, x, y) == pytest.approx(2 * flow, rel=1e-5)
 
 
