@@ -43,7 +43,7 @@ PAPER = {  # test error in percent, parameters in millions, of networks trained 
     "0.005": {"error": 2.81, "parameters": 3.40}, "gpu_days": 0.2,
 }  # fmt: skip
 SIZE = {"cells": 8, "channels": 16}  # of the network trained alike
-BESIDE = ("DARTS_V2", "XNAS")
+BESIDE = ("DARTS_V2", "XNAS", "BayesNAS-0.01", "BayesNAS-0.007", "BayesNAS-0.005")
 
 
 def evaluation_parameters(genotype: Genotype) -> int:
@@ -92,10 +92,7 @@ def networks(given: argparse.Namespace) -> dict[str, Genotype | None]:
         file = given.out / f"lambda-{strength:g}" / "found.json"
         there = Genotype.from_json(json.loads(file.read_text())["genotype"]) if file.exists() else None
         found[f"lambda-{strength:g}"] = there
-    for name in (*given.beside, *(f"BayesNAS-{s:g}" for s in given.strengths if given.beside)):
-        if name in PUBLISHED:
-            found[f"published-{name}"] = PUBLISHED[name]
-    return found
+    return found | {f"published-{name}": PUBLISHED[name] for name in given.beside}
 
 
 def summary(given: argparse.Namespace) -> None:
@@ -138,7 +135,7 @@ def main() -> None:
     )
     parser.add_argument("--cells", type=int, default=8, help="of the search network")
     parser.add_argument("--channels", type=int, default=16)
-    parser.add_argument("--beside", nargs="*", default=BESIDE, help="published cells to train too")
+    parser.add_argument("--beside", nargs="*", default=BESIDE, choices=BESIDE, help="published cells to train too")
     parser.add_argument("--train-epochs", type=int, default=10, help="0: search only")
     given = parser.parse_args()
     start, (part, parts) = time.monotonic(), (int(n) for n in given.part.split("/"))
