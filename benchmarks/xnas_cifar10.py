@@ -6,13 +6,15 @@
 
 DIR holds CIFAR-10's binary files. `search` runs `sartor fit` on the paper's search network (8 cells, 16 channels) under
 a budget that every cell meets, so that the paper's own discretisation decides; it resumes where it was stopped.
-`train` trains the found cells, five random ones and published ones with one short recipe at a small width.
+`train` trains the found cells, five random ones and published ones (`--beside`, with nothing after it: none) with one
+short recipe at a small width; the cells of searches that are not finished come with the next call.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from _record import record
@@ -40,7 +42,7 @@ def search(args: argparse.Namespace) -> None:
     print(args.method, result.certificate["accuracy"])
 
 
-def cells(out: Path) -> dict:
+def cells(out: Path, beside: Sequence[str]) -> dict:
     """Every network to train alike: name -> genotype."""
     import numpy as np
 
@@ -52,7 +54,7 @@ def cells(out: Path) -> dict:
         if (out / method / "solution.json").exists():
             found[method] = space.genotype(sartor.load(out / method).arch)
     found |= {f"random-{n}": space.genotype(space.sample(rng)) for n in range(RANDOM)}
-    return found | {f"published-{name}": published[name] for name in PUBLISHED}
+    return found | {f"published-{name}": published[name] for name in beside}
 
 
 def train(args: argparse.Namespace) -> None:
@@ -66,7 +68,7 @@ def train(args: argparse.Namespace) -> None:
     recipe = Recipe(epochs=args.train_epochs, batch=128, lr=0.1, augment="standard")
     alike = Alike(args.data, args.out / "alike", args.device, recipe)
     frame = Frame(SIZE["channels"], SIZE["cells"], pool_norm=True)
-    for n, (name, cell) in enumerate(cells(args.out).items()):
+    for n, (name, cell) in enumerate(cells(args.out, args.beside).items()):
         if n % parts == part:
             alike.train(name, lambda cell=cell: CellNet(cell, frame, alike.task))
 
@@ -74,7 +76,7 @@ def train(args: argparse.Namespace) -> None:
 def summary(args: argparse.Namespace) -> None:
     """Everything that is there, as JSON."""
     rows, searches = {}, {}
-    for name, cell in cells(args.out).items():
+    for name, cell in cells(args.out, args.beside).items():
         file = args.out / "alike" / name / "result.json"
         rows[name] = {"genotype": cell.to_json(), **(json.loads(file.read_text()) if file.exists() else {})}
     for method in METHODS:
@@ -109,6 +111,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=192)
     parser.add_argument("--rate", type=float, default=1.0)
     parser.add_argument("--train-epochs", type=int, default=10)
+    parser.add_argument("--beside", nargs="*", default=PUBLISHED, choices=PUBLISHED, help="published cells to train")
     parser.add_argument("--part", default="0/1", help="of the networks: i/n")
     args = parser.parse_args()
     {"search": search, "train": train, "record": summary}[args.what](args)
