@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from sartor.averaging import mended
 from sartor.errors import BadInput
 
 
@@ -82,7 +83,7 @@ class Engine:
 
     def place(self, module: nn.Module) -> Any:
         """The module on the device, channels-last: the faster layout for depthwise convolutions."""
-        return module.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return mended(module).to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
         """Mixed precision where the device has it."""

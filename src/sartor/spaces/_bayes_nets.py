@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sartor.averaging import AvgPool2d
 from sartor.errors import BadInput
 from sartor.genotype import Cell, Genotype
 from sartor.spaces._darts_nets import Frame, Slot
@@ -49,7 +50,7 @@ def operation(name: str, channels: int, stride: int) -> nn.Module:
     if kind == "max_pool":
         return nn.Sequential(nn.ZeroPad2d(1), nn.MaxPool2d(3, stride))
     if kind == "avg_pool":
-        return nn.AvgPool2d(3, stride, 1)
+        return AvgPool2d(3, stride, 1)
     kernel = int(size[0]) if size[:1].isdigit() else 0
     if kind == "sep_conv":
         return _separable(channels, kernel, stride)

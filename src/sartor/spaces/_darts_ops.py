@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sartor.averaging import AvgPool2d
 from sartor.genotype import ZERO
 
 
@@ -86,7 +87,7 @@ def operation(name: str, channels: int, stride: int, affine: bool = True, pool_n
         return DilConv(channels, kernel, stride, affine)
     pool: nn.Module = nn.MaxPool2d(kernel, stride, kernel // 2)
     if kind == "avg_pool":
-        pool = nn.AvgPool2d(kernel, stride, kernel // 2, count_include_pad=False)
+        pool = AvgPool2d(kernel, stride, kernel // 2, count_include_pad=False)
     return nn.Sequential(pool, nn.BatchNorm2d(channels, affine=False)) if pool_norm else nn.Sequential(pool)
 
 

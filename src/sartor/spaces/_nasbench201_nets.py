@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sartor.arch import Arch
+from sartor.averaging import AvgPool2d
 from sartor.spaces.base import Gates, Picks, Supernet
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class Head(nn.Module):
 def operation(name: str, channels: int) -> nn.Module:
     """An operation that computes something; the other two are the absence and the input itself."""
     if name == "avg_pool_3x3":
-        return nn.AvgPool2d(3, 1, 1, count_include_pad=False)
+        return AvgPool2d(3, 1, 1, count_include_pad=False)
     return ReluConvBn(channels, channels, 3 if name == "nor_conv_3x3" else 1)
 
 

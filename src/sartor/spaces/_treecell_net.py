@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sartor.arch import Arch
+from sartor.averaging import AvgPool2d
 from sartor.spaces._ops import free
 from sartor.spaces._tree import EDGES, HALVES, PATHS, ROOTS, children, through, way
 from sartor.spaces.base import Gates, Picks, Supernet
@@ -52,7 +53,7 @@ def operation(name: str, width: int, stride: int = 1, groups: int = 1) -> nn.Mod
     if kind == "max":
         return nn.MaxPool2d(kernel, stride, kernel // 2)
     if kind == "avg":
-        return nn.AvgPool2d(kernel, stride, kernel // 2, count_include_pad=False)
+        return AvgPool2d(kernel, stride, kernel // 2, count_include_pad=False)
     before = [nn.BatchNorm2d(width), nn.ReLU()]
     if kind == "sep":
         depthwise = nn.Conv2d(width, width, kernel, stride, kernel // 2, groups=width, bias=False)

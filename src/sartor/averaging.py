@@ -1,0 +1,42 @@
+"""Average pooling whose gradient is right on every device.
+
+PyTorch's CUDA kernel for maps with channels innermost forgets the border in the backward pass (its issue 188344, mended
+in 2.14): wherever an average pooling has padding, wrong gradients reach everything before it, without a word. Sartor
+keeps channels innermost, so such maps take the other layout here, whose kernel is right.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+
+Module = TypeVar("Module", bound=nn.Module)
+
+
+class AvgPool2d(nn.AvgPool2d):
+    """PyTorch's, with the right gradient."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The average of every window."""
+        if not _wrong(input) or not _padded(self):
+            return super().forward(input)
+        return super().forward(input.contiguous()).contiguous(memory_format=torch.channels_last)
+
+
+def mended(module: Module) -> Module:
+    """The module itself, with the right gradient wherever it averages over a border."""
+    for layer in module.modules():
+        if type(layer) is nn.AvgPool2d and _padded(layer):
+            layer.__class__ = AvgPool2d  # the same layer: references to it, its hooks and its name stay
+    return module
+
+
+def _padded(layer: nn.AvgPool2d) -> bool:
+    return any(layer.padding) if isinstance(layer.padding, tuple) else layer.padding > 0
+
+
+def _wrong(x: Tensor) -> bool:
+    """Whether PyTorch would take the kernel with the fault."""
+    return x.is_cuda and x.is_contiguous(memory_format=torch.channels_last)
