@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shutil
 import subprocess
-import sys
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -49,9 +49,14 @@ def _cpu() -> str:
 
 
 def _gpu() -> str | None:
-    """The GPU, where the benchmark has torch loaded already and there is one."""
-    torch = sys.modules.get("torch")
-    return torch.cuda.get_device_name() if torch is not None and torch.cuda.is_available() else None
+    """The GPU, where there is one; torch is not loaded for the sake of its name."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return None
+    found = subprocess.run(
+        [tool, "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True, check=False
+    )
+    return found.stdout.partition("\n")[0].strip() or None if found.returncode == 0 else None
 
 
 def _memory() -> float | None:

@@ -150,6 +150,9 @@ def main() -> None:
     parser.add_argument("--alpha", type=int, default=84)
     parser.add_argument("--image", type=int, help="side of the images, where smaller ones are wanted")
     parser.add_argument("--strength", type=float, default=0.01, help="lambda of every edge")
+    parser.add_argument(
+        "--rate", type=float, default=1.0, help="learning rate of the switches, in units of the network's"
+    )
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--images", type=int, help="that a round sees; default: as the minutes allow")
@@ -162,8 +165,9 @@ def main() -> None:
     alike = Alike(args.data, args.out / "alike", args.device, recipe, args.image)
     space = TreeCells(blocks=args.blocks, channels=16, alpha=args.alpha).fitted(alike.task)
     method = BayesNAS(
-        rounds=args.rounds, epochs=1, batch=args.batch, strength=args.strength, zero_strength=args.strength
-    )
+        rounds=args.rounds, epochs=1, batch=args.batch, strength=args.strength, zero_strength=args.strength,
+        rate=args.rate,
+    )  # fmt: skip
     found = search(alike, space, method, args.images, 60 * SHARE * args.minutes, args.out)
     arch = Arch(tuple(found["picks"]))
     rest = 60 * args.minutes - found["seconds"]
@@ -179,7 +183,8 @@ def main() -> None:
     results = {
         "space": {"blocks": args.blocks, "alpha": args.alpha, "switches": len(space.circuit(alike.task)),
                   "whole": sizes(space, space.heaviest, alike.task)},
-        "method": {"strength": args.strength, "rounds": args.rounds, "batch": args.batch, "epochs_a_round": 1},
+        "method": {"strength": args.strength, "rate": args.rate, "rounds": args.rounds, "batch": args.batch,
+                   "epochs_a_round": 1},
         "image": alike.task.image, "train_images": len(alike.splits.train), "train_epochs": epochs,
         "search": found, "networks": rows, "paper": PAPER,
     }  # fmt: skip
