@@ -5,11 +5,12 @@ validation images; the judge is the run's own held-out networks, each evaluated 
 
 - the paper's protocol, one expectation a decision, with a path for every image or one for a batch;
 - ours, all decisions from the same random paths: right or wrong, the right class's probability or its logarithm,
-  and each of them shrunk;
+  each of them shrunk, and right or wrong led by the logarithm;
 - predictors learnt from networks evaluated one by one: least squares, bilinear, full quadratic, MLP.
 
     python reproduce/binas_predictors.py runs/NAME [--images 1600] [--networks 400] [--passes 2] [--epochs 256]
     python reproduce/binas_predictors.py runs/NAME --outcomes   # ours alone: results/binas_outcomes.json
+    python reproduce/binas_predictors.py runs/NAME --recorded cuda   # ours alone, as the run itself measured on ...
 """
 
 from __future__ import annotations
@@ -32,15 +33,15 @@ from _record import record  # noqa: E402
 from sartor.context import reopened  # noqa: E402
 from sartor.engine import checkpoint  # noqa: E402
 from sartor.engine.evaluate import correct  # noqa: E402
-from sartor.methods._tally import Tally  # noqa: E402
+from sartor.methods._tally import Tally, per_forward  # noqa: E402
 from sartor.predictors.ablation import ablate  # noqa: E402
 from sartor.predictors.bilinear import Bilinear  # noqa: E402
 from sartor.predictors.contributions import entries, estimate, forced  # noqa: E402
-from sartor.predictors.joint import estimate_jointly  # noqa: E402
+from sartor.predictors.joint import correlation, estimate_jointly  # noqa: E402
 from sartor.predictors.least_squares import LeastSquares  # noqa: E402
 from sartor.predictors.mlp import MLP  # noqa: E402
 from sartor.predictors.quadratic import FullQuadratic  # noqa: E402
-from sartor.predictors.shrinkage import shrunk  # noqa: E402
+from sartor.predictors.shrinkage import led, shrunk  # noqa: E402
 from sartor.progress import Reporter  # noqa: E402
 from sartor.run import Run  # noqa: E402
 
@@ -52,6 +53,7 @@ class Study:
 
     def __init__(self, path: Path, images: int) -> None:
         context = reopened(path, Reporter())
+        self.images = len(context.splits.val)
         self.held = Run.open(path).read("score.json")["facts"]["held_out"]
         val = context.seeds.rng("predictors").permutation(context.splits.val)[:images]
         scratch = Run(path / "predictors", context.run.reporter)
@@ -116,23 +118,42 @@ def jointly(study: Study, epochs: int) -> None:
     """Ours: every random path speaks about all decisions."""
     tally, count = Tally(study.job, "joint", epochs), len(study.job.splits.val)
     tally.run(study.net, lambda row, _, start, n: study.picks("joint", row, start, n))
-    most = tally.per_forward
+    starts = range(0, count, tally.per_forward)
+    paths = [study.picks("joint", row, s, min(tally.per_forward, count - s)) for row in range(epochs) for s in starts]
+    ours(study, np.concatenate(paths), tally.right, tally.likelihood)
+
+
+def recorded(study: Study, run: Path, device: str) -> None:
+    """The same from what the run itself measured, on the device it ran on."""
+    saved = checkpoint.load(run / "search/joint.tally.safetensors")
+    right, likelihood = (saved[name].numpy() for name in ("right", "likelihood"))
+    most, count = per_forward(device), right.shape[1]
     starts = range(0, count, most)
     paths = [
-        np.concatenate([study.picks("joint", row, s, min(most, count - s)) for s in starts]) for row in range(epochs)
-    ]
-    for used in [n for n in (4, 8, 16, 32, 64, 128, 256, 512) if n <= epochs]:
-        picks, ids = np.concatenate(paths[:used]), np.tile(np.arange(count), used)
-        likelihood = tally.likelihood[:used].reshape(-1)
+        study.space.sample_picks(study.seeds.rng("paths", row, s), min(most, count - s))
+        for row in range(len(right)) for s in starts
+    ]  # fmt: skip
+    ours(study, np.concatenate(paths), right, likelihood)
+
+
+def ours(study: Study, picks: np.ndarray, right: np.ndarray, likelihood: np.ndarray) -> None:
+    """Every kind of outcome, (epochs, images) of it, at growing cost."""
+    epochs, count = right.shape
+    for used in sorted({*(2**k for k in range(2, 10) if 2**k < epochs), epochs}):
+        some, ids = picks[: used * count], np.tile(np.arange(count), used)
         kinds = {
-            "right or wrong": tally.right[:used].reshape(-1),
-            "probability": np.exp(likelihood),
-            "likelihood": likelihood,
+            "right or wrong": right[:used].reshape(-1),
+            "probability": np.exp(likelihood[:used]).reshape(-1),
+            "likelihood": likelihood[:used].reshape(-1),
         }
+        scores = {}
         for name, outcome in kinds.items():
-            score = estimate_jointly(study.choices, picks, ids, 100.0 * outcome)
-            study.judge(f"ours, {name}", used, score)
-            study.judge(f"ours, {name}, shrunk", used, shrunk(score, study.choices))
+            scores[name] = estimate_jointly(study.choices, some, ids, 100.0 * outcome)
+            study.judge(f"ours, {name}", used, scores[name])
+            study.judge(f"ours, {name}, shrunk", used, shrunk(scores[name], study.choices))
+        together = correlation(kinds["right or wrong"], kinds["likelihood"], ids)
+        both = led(scores["right or wrong"], scores["likelihood"], together, study.choices)
+        study.judge("ours, right or wrong, led by likelihood", used, both)
 
 
 def learnt(study: Study, networks: int) -> None:
@@ -178,6 +199,7 @@ def main() -> None:
     parser.add_argument("--networks", type=int, default=400)
     parser.add_argument("--passes", type=int, default=2)
     parser.add_argument("--epochs", type=int, default=256)
+    parser.add_argument("--recorded", choices=("cpu", "cuda"), help="only ours, as the run itself measured on ...")
     parser.add_argument("--outcomes", action="store_true", help="only ours: which kind of outcome ranks best")
     args = parser.parse_args()
     torch.manual_seed(0)
@@ -186,6 +208,10 @@ def main() -> None:
         "data": study.job.feed.images.name, "image": study.job.task.image, "validation_images": args.images,
         "held_out_networks": len(study.held["measured"]),
     }  # fmt: skip
+    if args.recorded:
+        recorded(study, args.run, args.recorded)
+        record("binas_outcomes_recorded", {**about, "validation_images": study.images, "curves": study.curves})
+        return
     jointly(study, args.epochs)
     if args.outcomes:
         record("binas_outcomes", {**about, "curves": study.curves})

@@ -3,7 +3,7 @@ import pytest
 
 from sartor.arch import Choice
 from sartor.errors import BadInput
-from sartor.predictors.joint import estimate_jointly, expressed, without_difficulty
+from sartor.predictors.joint import correlation, estimate_jointly, expressed, without_difficulty
 from sartor.quadratic import Quadratic
 
 CHOICES = (
@@ -116,6 +116,23 @@ def test_names_of_images_may_be_anything_and_errors_are_clear():
         estimate_jointly(CHOICES, picks[keep], ids[keep], outcome[keep], how="means")
     with pytest.raises(BadInput, match="do not determine"):
         estimate_jointly(CHOICES, picks[:5], ids[:5] + np.arange(5), outcome[:5])
+
+
+def test_the_correlation_is_that_of_the_errors_of_two_scores():
+    """Over repeated measurements, entry by entry; difficulty, which both kinds share, is no part of it."""
+    rng = np.random.default_rng(8)
+    errors, claimed = [], []
+    for _ in range(60):
+        picks, ids, chance = simulate(rng, 40, 60, binary=False)
+        luck = rng.normal(0, 0.2, (2, len(ids)))
+        kinds = chance + luck[0], 3 * (chance + 0.6 * luck[0] + 0.8 * luck[1])
+        errors.append([entries_of(estimate_jointly(CHOICES, picks, ids, y)) for y in kinds])
+        claimed.append(correlation(*kinds, ids))
+    left = np.array(errors) - np.mean(errors, 0)
+    seen = np.mean(left[:, 0] * left[:, 1]) / np.sqrt(np.mean(left[:, 0] ** 2) * np.mean(left[:, 1] ** 2))
+    assert abs(seen - np.mean(claimed)) < 0.07
+    assert 0.5 < seen < 0.9
+    assert correlation(np.ones(4), np.arange(4.0), np.zeros(4)) == 0.0
 
 
 def test_a_score_is_expressed_in_another_outcomes_unit_without_changing_the_order():

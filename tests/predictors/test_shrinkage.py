@@ -3,7 +3,7 @@ import pytest
 
 from sartor.errors import BadInput
 from sartor.predictors.contributions import assemble
-from sartor.predictors.shrinkage import contributions_of, likenesses, shrunk
+from sartor.predictors.shrinkage import contributions_of, led, likenesses, shrunk
 from sartor.quadratic import Quadratic
 from sartor.registry import SPACES
 
@@ -11,8 +11,8 @@ CHOICES = SPACES["mobile"]().choices
 SIZES = tuple(len(c.options) for c in CHOICES)
 
 
-def measured(truth, error, rng):
-    noisy = truth + error * rng.normal(size=255)
+def measured(truth, error, rng, luck=None):
+    noisy = truth + error * (rng.normal(size=255) if luck is None else luck)
     values, errors = assemble(CHOICES, SIZES, 70.0, noisy), assemble(CHOICES, SIZES, 0.1, np.full(255, error))
     return Quadratic(SIZES, 70.0, values.linear, values.pairs, errors)
 
@@ -64,6 +64,56 @@ def test_posterior_intervals_cover():
     for _ in range(4):
         truth = alike(rng)
         after, error = contributions_of(shrunk(measured(truth, 0.3, rng), CHOICES), CHOICES)
+        hits.append(np.abs(after - truth) < 1.96 * error)
+    assert 0.9 < np.mean(hits) < 0.99
+
+
+def distance(score, truth):
+    return np.mean((contributions_of(score, CHOICES)[0] - truth) ** 2)
+
+
+def test_a_precise_hint_helps_where_it_is_right_about_most():
+    """Closer than either alone, although the hint has another unit and is wrong about a part of it."""
+    for seed in (4, 5):
+        rng = np.random.default_rng(seed)
+        hint = alike(rng)
+        truth = 0.3 * hint + rng.normal(0, 0.03, 255)
+        score, precise = measured(truth, 0.1, rng), measured(hint, 0.02, rng)
+        found = led(score, precise, 0.0, CHOICES)
+        assert distance(found, truth) < 0.6 * distance(shrunk(score, CHOICES), truth)
+        slope = np.dot(hint, truth) / np.dot(hint, hint)  # which nobody knows
+        assert distance(found, truth) < 1.2 * np.mean((slope * contributions_of(precise, CHOICES)[0] - truth) ** 2)
+        assert found.constant == score.constant
+
+
+def test_a_hint_about_something_else_does_no_harm():
+    rng = np.random.default_rng(5)
+    truth, other = alike(rng), rng.normal(size=255)
+    score = measured(truth, 0.3, rng)
+    alone, found = shrunk(score, CHOICES), led(score, measured(other, 0.01, rng), 0.0, CHOICES)
+    assert distance(found, truth) < 1.1 * distance(alone, truth)
+
+
+def test_many_measurements_make_up_their_own_mind():
+    rng = np.random.default_rng(6)
+    hint = alike(rng)
+    truth = hint + rng.normal(0, 0.2, 255)
+    after, error = contributions_of(led(measured(truth, 1e-3, rng), measured(hint, 1e-3, rng), 0.0, CHOICES), CHOICES)
+    np.testing.assert_allclose(after, truth, atol=0.01)
+    np.testing.assert_allclose(error, 1e-3, rtol=0.05)
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.7])
+def test_intervals_cover_whatever_the_errors_share(correlation):
+    rng = np.random.default_rng(7)
+    hits = []
+    for _ in range(3):
+        hint = alike(rng)
+        truth = 0.5 * hint + rng.normal(0, 0.05, 255)
+        luck = rng.normal(size=(2, 255))
+        luck[1] = correlation * luck[0] + np.sqrt(1 - correlation**2) * luck[1]
+        score, second = measured(truth, 0.2, rng, luck[0]), measured(hint, 0.1, rng, luck[1])
+        after, error = contributions_of(led(score, second, correlation, CHOICES), CHOICES)
         hits.append(np.abs(after - truth) < 1.96 * error)
     assert 0.9 < np.mean(hits) < 0.99
 

@@ -25,9 +25,9 @@ _SAVE_EVERY = 5.0  # seconds between saves
 Paths = Callable[[int, int, int, int], Picks]
 
 
-def per_forward(engine: Engine) -> int:
+def per_forward(device: str) -> int:
     """Images in one evaluation pass (several rows share a pass on small data); a GPU waits for its host on fewer."""
-    return 4608 if engine.device.type == "cuda" else 1152
+    return 4608 if device == "cuda" else 1152
 
 
 def _logits(engine: Engine, net: Any, tensors: Sequence[Tensor], same: Any) -> Tensor:
@@ -48,7 +48,7 @@ class Tally:
         self.file = job.run.path / "search" / f"{name}.tally.safetensors"
         self.right = np.zeros((rows, len(job.splits.val)), np.int64)
         self.likelihood = np.zeros(self.right.shape)  # of the right class
-        self.position, self.per_forward = 0, per_forward(job.engine)
+        self.position, self.per_forward = 0, per_forward(job.engine.device.type)
         if job.engine.agree(self.file.exists()):
             self._load()
 

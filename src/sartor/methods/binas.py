@@ -25,8 +25,8 @@ from sartor.errors import BadInput
 from sartor.methods._tally import Tally, per_forward
 from sartor.methods.base import Effort, Found, Job, Method, epochs_for
 from sartor.predictors.contributions import entries, estimate, forced
-from sartor.predictors.joint import estimate_jointly, expressed
-from sartor.predictors.shrinkage import shrunk
+from sartor.predictors.joint import correlation, estimate_jointly, expressed
+from sartor.predictors.shrinkage import led, shrunk
 from sartor.quadratic import Quadratic
 from sartor.ranking import quality
 
@@ -54,8 +54,8 @@ class BINAS(Method):
     augment: Literal["none", "light", "standard", "strong"] = "strong"
     sort_share: float = 0.1  # share of the training images that decides the importance of channels
     estimator: Literal["joint", "paper"] = "joint"
-    # For joint: right or wrong, or the right class's probability, or its logarithm.
-    outcome: Literal["right", "chance", "likelihood"] = "likelihood"
+    # For joint: right or wrong, the right class's probability, its logarithm, or the first led by the last.
+    outcome: Literal["both", "right", "chance", "likelihood"] = "both"
     shrink: bool = True  # for joint: towards what contributions of like decisions have in common
     passes: int = 200  # validation epochs: in all for joint, for every single expectation for paper (its own: 10)
     held_out: int = 500  # networks that check the ranking
@@ -65,6 +65,11 @@ class BINAS(Method):
             raise BadInput(
                 "method.passes >= 1, method.held_out >= 3 and 0 < method.sort_share <= 1 must hold, but got "
                 f"{self.passes}, {self.held_out} and {self.sort_share:g}."
+            )
+        if self.outcome == "both" and not self.shrink:
+            raise BadInput(
+                'method.outcome = "both" weighs two measurements of every contribution, which method.shrink = false '
+                'forbids. Leave method.shrink on, or say method.outcome = "right" or "likelihood".'
             )
         self._recipe(self.heaviest_epochs, self.heaviest_lr, self.heaviest_decay)  # refuses what cannot be trained,
         self._recipe(self.multipath_epochs, self.multipath_lr, self.multipath_decay)  # before anything is
@@ -198,17 +203,18 @@ class BINAS(Method):
     def _jointly(self, job: Job, tally: Tally, drawn: Any) -> Quadratic:
         """All decisions at once: every path speaks about all of them."""
         count = tally.right.shape[1]
-        most = per_forward(job.engine)
+        most = per_forward(job.engine.device.type)
         starts = range(0, count, most)
         paths = [drawn(row, s, min(most, count - s)) for row in range(len(tally.right)) for s in starts]
-        picks, right = np.concatenate(paths), 100.0 * tally.right.reshape(-1)
-        outcomes = right
-        if self.outcome != "right":
-            likelihood = tally.likelihood.reshape(-1)
-            outcomes = 100.0 * (np.exp(likelihood) if self.outcome == "chance" else likelihood)
-        ids = np.tile(np.arange(count), len(tally.right))
-        score = estimate_jointly(job.space.choices, picks, ids, outcomes)
-        score = shrunk(score, job.space.choices) if self.shrink else score
+        picks, ids = np.concatenate(paths), np.tile(np.arange(count), len(tally.right))
+        right, likelihood = 100.0 * tally.right.reshape(-1), 100.0 * tally.likelihood.reshape(-1)
+        kinds = {"right": right, "likelihood": likelihood, "chance": 100.0 * np.exp(likelihood / 100.0)}
+        choices = job.space.choices
+        if self.outcome == "both":
+            exact, hint = (estimate_jointly(choices, picks, ids, kinds[name]) for name in ("right", "likelihood"))
+            return led(exact, hint, correlation(right, likelihood, ids), choices)
+        score = estimate_jointly(choices, picks, ids, kinds[self.outcome])
+        score = shrunk(score, choices) if self.shrink else score
         return score if self.outcome == "right" else expressed(score, picks, right)
 
     def _check(self, job: Job, net: Any, score: Quadratic) -> dict[str, Any]:
@@ -219,7 +225,9 @@ class BINAS(Method):
         with job.run.reporter.bar("held-out networks", len(archs)) as bar:
             for n, arch in enumerate(archs):
                 if n % job.engine.world == job.engine.rank:
-                    right = correct(partial(net, who=arch), job.feed, job.splits.val, per_forward(job.engine))
+                    right = correct(
+                        partial(net, who=arch), job.feed, job.splits.val, per_forward(job.engine.device.type)
+                    )
                     measured[n] = 100.0 * right.mean()
                 bar.to(n + 1)
         measured = job.engine.sum(measured)

@@ -95,6 +95,15 @@ def expressed(score: Quadratic, picks: ArrayLike, outcomes: ArrayLike) -> Quadra
     return Quadratic(score.sizes, level, scaled.linear, scaled.pairs, errors=errors)
 
 
+def correlation(one: ArrayLike, two: ArrayLike, images: ArrayLike) -> float:
+    """That of the errors of two scores, from two kinds of outcomes of the same paths; images stand for themselves."""
+    clusters = np.unique(np.asarray(images), return_inverse=True)[1].reshape(-1)
+    count = np.bincount(clusters)
+    own = [np.asarray(y, np.float64) - (np.bincount(clusters, y) / count)[clusters] for y in (one, two)]
+    length = float(np.sqrt((own[0] @ own[0]) * (own[1] @ own[1])))
+    return float(own[0] @ own[1]) / length if length > 0 else 0.0
+
+
 def without_difficulty(y: Array, clusters: Index) -> Array:
     """Outcomes less the best multiple of how the image did on its other paths; the mean stays what it was."""
     count = np.bincount(clusters)[clusters]

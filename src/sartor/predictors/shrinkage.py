@@ -9,14 +9,21 @@ With a Gaussian prior whose covariance is a sum of such likenesses,
 the variances tau are those under which the measurements are most likely, and the best estimate is the
 posterior mean ``K (K + diag(errors^2))^-1 d``. Nothing is assumed about which likeness matters: where
 the measurements show none its variance is zero, and where they are precise they stay what they are.
+
+A second score of the same decisions, in whatever unit, can lend a hand (`led`): the true contributions are then
+``beta h + u``, with h those of the second score and u a difference with a prior of its own, and beta, too, is the most
+likely one. Many measurements of the first make up their own mind, few follow the second, and the errors say how far the
+two may be apart.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg.lapack import dpotri
 from scipy.optimize import minimize
 
 from sartor.arch import Choice
@@ -26,21 +33,55 @@ from sartor.predictors._features import hub
 from sartor.predictors.contributions import assemble
 from sartor.quadratic import Array, Quadratic
 
+_LEAST = 1e-10  # variance of an error, in squares of the score's unit
+_LOGS = (-14.0, 3.0)  # of the kernels' variances
+
 
 def shrunk(score: Quadratic, choices: Sequence[Choice], parse: Parse = factors) -> Quadratic:
     """The posterior mean of a score of contributions, with the posterior's standard deviations as errors."""
     value, error = contributions_of(score, choices)
-    scale = float(np.sqrt(np.mean(value**2))) or 1.0
-    kernels = likenesses(choices, parse)
-    noise = (error / scale) ** 2 + 1e-10
-    prior = _prior(value / scale, noise, kernels)
-    weights = cho_solve(cho_factor(prior + np.diag(noise)), prior)
-    mean = scale * (weights.T @ (value / scale))
-    spread = scale * np.sqrt(np.maximum(np.diag(prior - prior @ weights), 0.0))
-    sizes = score.sizes
-    new = assemble(choices, sizes, score.constant, mean)
+    scale = _scale(value)
+    noise = np.diag((error / scale) ** 2 + _LEAST)
+    mean, spread = _posterior(
+        _prior(value / scale, noise, likenesses(choices, parse)), noise, value / scale, len(value)
+    )
+    return _again(score, choices, scale * mean, scale * spread)
+
+
+def led(
+    score: Quadratic, hint: Quadratic, correlation: float, choices: Sequence[Choice], parse: Parse = factors
+) -> Quadratic:
+    """The same for a score that may follow `hint`; `correlation` is that of their errors."""
+    (value, error), (other, spread) = (contributions_of(s, choices) for s in (score, hint))
+    scale, unit, count = _scale(value), _scale(other), len(value)
+    error, spread = error / scale, spread / unit
+    both = np.diag(correlation * error * spread)
+    noise = np.block([[np.diag(error**2 + _LEAST), both], [both, np.diag(spread**2 + _LEAST)]])
+    values, kernels = np.concatenate([value / scale, other / unit]), likenesses(choices, parse)
+    alone = [_prior(values[p], noise[p, p], kernels) for p in (slice(count), slice(count, None))]
+    # The most likely prior ranks best, but its deviations, which take it for certain, are a quarter too small.
+    means, _ = _posterior(_led_prior(values, noise, *alone, caution=0.0), noise, values, count)
+    _, spreads = _posterior(_led_prior(values, noise, *alone, caution=0.5), noise, values, count)
+    return _again(score, choices, scale * means, scale * spreads)
+
+
+def _posterior(prior: Array, noise: Array, values: Array, count: int) -> tuple[Array, Array]:
+    """Means and standard deviations of the first `count` contributions."""
+    wanted = prior[:count]
+    weights = cho_solve(cho_factor(prior + noise), wanted.T)
+    return weights.T @ values, np.sqrt(np.maximum(np.diag(wanted[:, :count] - wanted @ weights), 0.0))
+
+
+def _again(score: Quadratic, choices: Sequence[Choice], mean: Array, spread: Array) -> Quadratic:
+    """The score with other contributions and errors."""
+    new = assemble(choices, score.sizes, score.constant, mean)
     level = score.errors.constant if score.errors is not None else 0.0
-    return Quadratic(sizes, new.constant, new.linear, new.pairs, errors=assemble(choices, sizes, level, spread))
+    errors = assemble(choices, score.sizes, level, spread)
+    return Quadratic(score.sizes, new.constant, new.linear, new.pairs, errors=errors)
+
+
+def _scale(value: Array) -> float:
+    return float(np.sqrt(np.mean(value**2))) or 1.0
 
 
 def contributions_of(score: Quadratic, choices: Sequence[Choice]) -> tuple[Array, Array]:
@@ -72,7 +113,7 @@ def contributions_of(score: Quadratic, choices: Sequence[Choice]) -> tuple[Array
     return found, spread
 
 
-def likenesses(choices: Sequence[Choice], parse: Parse = factors) -> list[Array]:
+def likenesses(choices: Sequence[Choice], parse: Parse = factors) -> Array:
     """Matrices of ones where two options share a level: anywhere, in a group, in a position, in the same choice."""
     owner = np.repeat(np.arange(len(choices)), [len(c.options) for c in choices])
     group, position = (np.array([place(choices[int(i)])[k] for i in owner]) for k in (0, 1))
@@ -86,21 +127,60 @@ def likenesses(choices: Sequence[Choice], parse: Parse = factors) -> list[Array]
         alike = (level[:, None] == level) & (level != "")
         for where in (np.zeros(len(owner)), group, position, owner):
             found.append((alike & (where[:, None] == where)).astype(float))
-    return list({kernel.tobytes(): kernel for kernel in found}.values())
+    return np.stack(list({kernel.tobytes(): kernel for kernel in found}.values()))
 
 
-def _prior(value: Array, noise: Array, kernels: Sequence[Array]) -> Array:
+def _prior(value: Array, noise: Array, kernels: Array) -> Array:
     """The covariance of greatest marginal likelihood; `value` is scaled to a mean square of one."""
-    stack = np.stack(kernels)
+    many, flat = len(kernels), kernels.reshape(len(kernels), -1)
+
+    def mixed(logs: Array) -> Array:
+        return np.asarray(np.tensordot(np.exp(logs), kernels, 1))
 
     def misfit(logs: Array) -> tuple[float, Array]:
-        tau = np.exp(logs)
-        factor = cho_factor(np.tensordot(tau, stack, 1) + np.diag(noise), lower=True)
-        alpha = cho_solve(factor, value)
-        inverse = cho_solve(factor, np.eye(len(value)))
-        gradient = np.einsum("ij,mij->m", inverse, stack) - np.einsum("i,mij,j->m", alpha, stack, alpha)
-        return float(np.log(np.diag(factor[0])).sum() + 0.5 * value @ alpha), 0.5 * tau * gradient
+        height, slope = _misfit(value, mixed(logs) + noise)
+        return height, np.exp(logs) * (flat @ slope.ravel())
 
-    start = np.full(len(stack), np.log(1.0 / len(stack)))
-    best = minimize(misfit, start, jac=True, method="L-BFGS-B", bounds=[(-14.0, 3.0)] * len(stack))
-    return np.tensordot(np.exp(best.x), stack, 1)
+    return mixed(_least(misfit, np.full(many, np.log(1.0 / many)), [_LOGS] * many))
+
+
+def _led_prior(values: Array, noise: Array, own: Array, hint: Array, *, caution: float) -> Array:
+    """The same for two scores, the first ``beta h + u``: the covariance of the true contributions of both.
+
+    `own` and `hint` are the priors that suit each of them alone. h has the second's; u is in part like h, in part
+    as the first score would have it, and in part everyone's own: ``nu_1 hint + nu_2 own + nu_3 I``. More freedom would
+    fit errors. `caution` is the power of every nu by which the likelihood is multiplied: above 0 none vanishes.
+    """
+    half = len(hint)
+    parts = np.stack([hint, own, np.eye(half)])
+    flat, many = parts.reshape(len(parts), -1), len(parts)
+
+    def covariance(at: Array) -> Array:
+        beta, u = at[-1], np.tensordot(np.exp(at[:-1]), parts, 1)
+        return np.block([[beta**2 * hint + u, beta * hint], [beta * hint, hint]])
+
+    def misfit(at: Array) -> tuple[float, Array]:
+        height, slope = _misfit(values, covariance(at) + noise)
+        first, cross = slope[:half, :half].ravel(), slope[:half, half:]
+        of_u = np.exp(at[:-1]) * (flat @ first) - caution
+        of_beta = 2 * at[-1] * (flat[0] @ first) + 2 * np.sum(cross * hint)
+        return height - caution * float(at[:-1].sum()), np.array([*of_u, of_beta])
+
+    start = np.array([np.log(0.1)] * many + [1.0])  # both scores come with a mean square of one
+    return covariance(_least(misfit, start, [_LOGS] * many + [(0.0, 3.0)]))
+
+
+def _least(misfit: Any, start: Array, bounds: list[tuple[float, float]]) -> Array:
+    """Where the misfit is least; beyond a thousandth of a unit of log-likelihood nothing changes any more."""
+    options = {"ftol": 1e-6, "maxiter": 300}
+    return np.asarray(minimize(misfit, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x)
+
+
+def _misfit(value: Array, covariance: Array) -> tuple[float, Array]:
+    """Minus the logarithm of a normal density, and its derivative by the covariance."""
+    factor, lower = cho_factor(covariance, lower=True)
+    half, _ = dpotri(factor, lower=lower)
+    inverse = np.tril(half) + np.tril(half, -1).T
+    alpha = inverse @ value
+    height = float(np.log(np.diag(factor)).sum() + 0.5 * value @ alpha)
+    return height, 0.5 * (inverse - np.outer(alpha, alpha))

@@ -1,0 +1,64 @@
+"""How BINAS makes a score of what it measured; the method as a whole is tested with the pipeline."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from sartor.errors import BadInput
+from sartor.methods.binas import BINAS
+from sartor.predictors.contributions import assemble
+from sartor.predictors.shrinkage import contributions_of
+from sartor.registry import SPACES
+
+SPACE = SPACES["mobile"]()
+IMAGES, PASSES = 600, 40
+
+
+@pytest.fixture(scope="module")
+def planted():
+    """What paths would give if contributions were known: the truth in percent, the job, its tally, its paths."""
+    rng = np.random.default_rng(0)
+    owner = np.repeat(np.arange(len(SPACE.sizes)), SPACE.sizes)
+    truth = rng.normal(0, 1.0, len(owner))
+    truth -= np.array([truth[owner == i].mean() for i in owner])
+    form = assemble(SPACE.choices, SPACE.sizes, 0.0, truth)
+    drawn = {row: SPACE.sample_picks(np.random.default_rng(row), IMAGES) for row in range(PASSES)}
+    gain = np.stack([form.batch(picks) for picks in drawn.values()])  # (passes, images), percent
+    easy = rng.normal(60, 20, IMAGES)
+    luck = rng.normal(0, 15, gain.shape)
+    right = (easy + gain + luck + rng.normal(0, 15, gain.shape) > 50).astype(np.int64)
+    likelihood = (easy + gain + luck - 100) / 30
+    job = SimpleNamespace(space=SPACE, engine=SimpleNamespace(device=SimpleNamespace(type="cpu")))
+    return truth, job, SimpleNamespace(right=right, likelihood=likelihood), lambda row, start, count: drawn[row]
+
+
+def found(planted, **options):
+    truth, job, tally, drawn = planted
+    score = BINAS(**options)._jointly(job, tally, drawn)
+    return score, contributions_of(score, SPACE.choices), truth, 100 * tally.right.mean()
+
+
+@pytest.mark.parametrize("outcome", ["both", "right", "chance", "likelihood"])
+def test_every_outcome_gives_contributions_in_percent_of_accuracy(planted, outcome):
+    score, (value, error), truth, level = found(planted, outcome=outcome)
+    assert np.corrcoef(value, truth)[0, 1] > 0.6
+    assert (error > 0).all()
+    mean = score.batch(SPACE.sample_picks(np.random.default_rng(99), 2000)).mean()
+    assert abs(mean - level) < 1.0
+
+
+def test_both_are_better_than_right_or_wrong_alone(planted):
+    _, (both, error), truth, _ = found(planted, outcome="both")
+    _, (right, _), _, _ = found(planted, outcome="right")
+    # A percent of gain is not a percent of accuracy: images far from the threshold stay what they are.
+    unit = np.polyfit(truth, found(planted, outcome="right", shrink=False)[1][0], 1)[0]
+    assert np.mean((both - unit * truth) ** 2) < 0.6 * np.mean((right - unit * truth) ** 2)
+    assert 0.88 < np.mean(np.abs(both - unit * truth) < 1.96 * error) <= 1.0
+
+
+def test_both_without_shrinking_is_refused():
+    with pytest.raises(BadInput, match=r'outcome = "right" or "likelihood"'):
+        BINAS(shrink=False)
+    assert not replace(BINAS(outcome="right"), shrink=False).shrink
