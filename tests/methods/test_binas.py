@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from sartor.errors import BadInput
+from sartor.methods._outcomes import Outcomes
 from sartor.methods.binas import BINAS
 from sartor.predictors.contributions import assemble
 from sartor.predictors.shrinkage import contributions_of
@@ -18,7 +19,7 @@ IMAGES, PASSES = 600, 40
 
 @pytest.fixture(scope="module")
 def planted():
-    """What paths would give if contributions were known: the truth in percent, the job, its tally, its paths."""
+    """What paths would give if contributions were known: the truth in percent, and the outcomes."""
     rng = np.random.default_rng(0)
     owner = np.repeat(np.arange(len(SPACE.sizes)), SPACE.sizes)
     truth = rng.normal(0, 1.0, len(owner))
@@ -30,14 +31,14 @@ def planted():
     luck = rng.normal(0, 15, gain.shape)
     right = (easy + gain + luck + rng.normal(0, 15, gain.shape) > 50).astype(np.int64)
     likelihood = (easy + gain + luck - 100) / 30
-    job = SimpleNamespace(space=SPACE, engine=SimpleNamespace(device=SimpleNamespace(type="cpu")))
-    return truth, job, SimpleNamespace(right=right, likelihood=likelihood), lambda row, start, count: drawn[row]
+    tally = SimpleNamespace(right=right, likelihood=likelihood, per_forward=IMAGES, places=None)
+    return truth, Outcomes.of(tally, lambda row, start, count: drawn[row])
 
 
 def found(planted, **options):
-    truth, job, tally, drawn = planted
-    score = BINAS(**options)._jointly(job, tally, drawn)
-    return score, contributions_of(score, SPACE.choices), truth, 100 * tally.right.mean()
+    truth, seen = planted
+    score = BINAS(**options)._jointly(SimpleNamespace(space=SPACE), seen)
+    return score, contributions_of(score, SPACE.choices), truth, seen.right.mean()
 
 
 @pytest.mark.parametrize("outcome", ["both", "right", "chance", "likelihood"])

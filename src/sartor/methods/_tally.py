@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,6 +21,7 @@ from sartor.spaces.base import Picks
 
 _SAVE_EVERY = 5.0  # seconds between saves
 
+Places = np.ndarray[Any, np.dtype[np.int64]]  # in the list of validation images
 # (row, pass, first image, number of images) -> the path of each of these images
 Paths = Callable[[int, int, int, int], Picks]
 
@@ -40,13 +41,14 @@ def _logits(engine: Engine, net: Any, tensors: Sequence[Tensor], same: Any) -> T
 class Tally:
     """For every row and validation image: how often it was right, and the sum of its log-likelihoods.
 
-    A row is whatever the caller compares (a decision, a pass); each is measured `passes` times.
+    A row is whatever the caller compares (a decision, a pass); each is measured `passes` times. With `places`, (rows,
+    images), every row has validation images of its own.
     """
 
-    def __init__(self, job: Job, name: str, rows: int, passes: int = 1) -> None:
-        self.job, self.name, self.passes = job, name, passes
+    def __init__(self, job: Job, name: str, rows: int, passes: int = 1, places: Places | None = None) -> None:
+        self.job, self.name, self.passes, self.places = job, name, passes, places
         self.file = job.run.path / "search" / f"{name}.tally.safetensors"
-        self.right = np.zeros((rows, len(job.splits.val)), np.int64)
+        self.right = np.zeros((rows, len(job.splits.val)) if places is None else places.shape, np.int64)
         self.likelihood = np.zeros(self.right.shape)  # of the right class
         self.position, self.per_forward = 0, per_forward(job.engine.device.type)
         if job.engine.agree(self.file.exists()):
@@ -82,22 +84,32 @@ class Tally:
         job, start = self.job, 0
         rows = range(chunk.start, chunk.stop)
         seen = np.zeros((2, together, self.right.shape[1]))
-        for x, y in job.feed.plain(job.splits.val, self.per_forward):
-            who = np.concatenate([paths(row, number, start, len(y)) for row in rows])
-            many = x.repeat(len(rows), 1, 1, 1).contiguous(memory_format=torch.channels_last)
+        for many, truth in self._images(chunk):
+            count = len(truth) // len(rows)
+            who = np.concatenate([paths(row, number, start, count) for row in rows])
             drawn = net.prepared(who, many.device)
             if isinstance(drawn, Drawn):
                 logits = self.logits((many, *drawn.tensors), drawn.same)
             else:
                 with job.engine.autocast():
                     logits = net(many, who)
-            truth = y.repeat(len(rows))
             right = (logits.argmax(1) == truth).double()
             likelihood = logits.double().log_softmax(1).gather(1, truth[:, None])[:, 0]
             both = torch.stack([right, likelihood]).view(2, len(rows), -1)
-            seen[:, : len(rows), start : start + len(y)] = both.cpu().numpy()
-            start += len(y)
+            seen[:, : len(rows), start : start + count] = both.cpu().numpy()
+            start += count
         return seen
+
+    def _images(self, chunk: slice) -> Iterator[tuple[Tensor, Tensor]]:
+        """The images of these rows and what they show, row after row, a part of every row at a time."""
+        feed, val, rows = self.job.feed, self.job.splits.val, chunk.stop - chunk.start
+        if self.places is None:
+            for x, y in feed.plain(val, self.per_forward):
+                yield x.repeat(rows, 1, 1, 1).contiguous(memory_format=torch.channels_last), y.repeat(rows)
+            return
+        for start in range(0, self.right.shape[1], self.per_forward):
+            some = self.places[chunk, start : start + self.per_forward]
+            yield from feed.plain(val[some.reshape(-1)], some.size)
 
     def _save(self) -> None:
         if self.job.run.writer:

@@ -22,6 +22,8 @@ from sartor.engine.fit import Training, fit, nothing
 from sartor.engine.network import calibration
 from sartor.engine.recipe import Recipe
 from sartor.errors import BadInput
+from sartor.methods._focus import chances, chosen, gain
+from sartor.methods._outcomes import Outcomes
 from sartor.methods._tally import Tally, per_forward
 from sartor.methods.base import Effort, Found, Job, Method, epochs_for
 from sartor.predictors.contributions import entries, estimate, forced
@@ -30,6 +32,8 @@ from sartor.predictors.shrinkage import led, shrunk
 from sartor.quadratic import Quadratic
 from sartor.ranking import quality
 
+_FIRST = 8  # passes that see all images, at least
+_DECK = 36  # images to which paths are dealt evenly: a GPU meets the same shapes again
 _OUTCOMES_A_TERM = 8  # least outcomes for every coefficient of the joint estimate
 
 
@@ -57,6 +61,7 @@ class BINAS(Method):
     # For joint: right or wrong, the right class's probability, its logarithm, or the first led by the last.
     outcome: Literal["both", "right", "chance", "likelihood"] = "both"
     shrink: bool = True  # for joint: towards what contributions of like decisions have in common
+    focus: bool = True  # for joint: most of the passes go to images that paths disagree about
     passes: int = 200  # validation epochs: in all for joint, for every single expectation for paper (its own: 10)
     held_out: int = 500  # networks that check the ranking
 
@@ -112,8 +117,7 @@ class BINAS(Method):
             "history": history,
             "heaviest_accuracy": accuracy(teacher, job.feed, job.splits.val),
             "estimator": self.estimator,
-            "validation_epochs": self.passes
-            * (1 if self.estimator == "joint" else 1 + len(entries(job.space.choices))),
+            "validation_epochs": self._epochs(job),
             "measuring_seconds": round(seconds, 3),
             "held_out": check["networks"],
         }
@@ -183,9 +187,7 @@ class BINAS(Method):
             return last[2]
 
         if self.estimator == "joint":
-            tally = Tally(job, "joint", self._epochs(job))
-            tally.run(net, lambda row, _, start, count: drawn(row, start, count))
-            return self._jointly(job, tally, drawn)
+            return self._jointly(job, self._outcomes(job, net, drawn))
         todo = entries(space.choices)
         # E[Acc] on the very same paths: its luck is theirs, and cancels in every difference.
         base, counted = Tally(job, "base", 1, self.passes), Tally(job, "contributions", len(todo), self.passes)
@@ -200,22 +202,38 @@ class BINAS(Method):
             return self.passes * (1 + sum(job.space.sizes))
         return max(self.passes, -(-_OUTCOMES_A_TERM * sum(job.space.sizes) // len(job.splits.val)))
 
-    def _jointly(self, job: Job, tally: Tally, drawn: Any) -> Quadratic:
+    def _outcomes(self, job: Job, net: Any, drawn: Any) -> Outcomes:
+        """All images on random paths first; then, for most of the epochs, those that paths disagree about."""
+        epochs, images = self._epochs(job), len(job.splits.val)
+        first = min(epochs, max(_FIRST, epochs // 4)) if self.focus and images >= 4 else epochs
+        tally = Tally(job, "joint", first)
+        tally.run(net, lambda row, _, start, count: drawn(row, start, count))
+        seen = Outcomes.of(tally, drawn)
+        if first == epochs:
+            return seen
+        size = images // 4 // _DECK * _DECK or images // 4
+        chance = chances(tally.right, size)
+        rows = round((epochs - first) * images / size)
+        places = np.stack([chosen(chance, job.seeds.rng("again", row)) for row in range(rows)])
+        again = Tally(job, "again", rows, places=places)
+        again.run(net, lambda row, _, start, count: drawn(first + row, start, count))
+        rest = Outcomes.of(again, lambda row, start, count: drawn(first + row, start, count), 1 / chance)
+        return seen.joined(rest, first, (epochs - first) * gain(tally.right, chance))
+
+    def _jointly(self, job: Job, seen: Outcomes) -> Quadratic:
         """All decisions at once: every path speaks about all of them."""
-        count = tally.right.shape[1]
-        most = per_forward(job.engine.device.type)
-        starts = range(0, count, most)
-        paths = [drawn(row, s, min(most, count - s)) for row in range(len(tally.right)) for s in starts]
-        picks, ids = np.concatenate(paths), np.tile(np.arange(count), len(tally.right))
-        right, likelihood = 100.0 * tally.right.reshape(-1), 100.0 * tally.likelihood.reshape(-1)
-        kinds = {"right": right, "likelihood": likelihood, "chance": 100.0 * np.exp(likelihood / 100.0)}
-        choices = job.space.choices
+        choices, w = job.space.choices, seen.weights
+        kinds = {"right": seen.right, "likelihood": seen.likelihood, "chance": 100.0 * np.exp(seen.likelihood / 100.0)}
+
+        def estimated(kind: str) -> Quadratic:
+            return estimate_jointly(choices, seen.picks, seen.images, kinds[kind], weights=w)
+
         if self.outcome == "both":
-            exact, hint = (estimate_jointly(choices, picks, ids, kinds[name]) for name in ("right", "likelihood"))
-            return led(exact, hint, correlation(right, likelihood, ids), choices)
-        score = estimate_jointly(choices, picks, ids, kinds[self.outcome])
+            together = correlation(seen.right, seen.likelihood, seen.images, w)
+            return led(estimated("right"), estimated("likelihood"), together, choices)
+        score = estimated(self.outcome)
         score = shrunk(score, choices) if self.shrink else score
-        return score if self.outcome == "right" else expressed(score, picks, right)
+        return score if self.outcome == "right" else expressed(score, seen.picks, seen.right, w)
 
     def _check(self, job: Job, net: Any, score: Quadratic) -> dict[str, Any]:
         """Predicted against measured accuracy of networks drawn uniformly, each evaluated on its own."""

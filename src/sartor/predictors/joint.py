@@ -50,7 +50,7 @@ def estimate_jointly(
     """The bilinear score of equation 4, with standard errors, in the outcomes' own unit.
 
     `picks` is (n, choices), `images` the n ids of the images, `outcomes` the n results; `weights`,
-    for least squares only, the outcomes' precisions. `against` says what the mean under a condition
+    for least squares only, how much every outcome counts. `against` says what the mean under a condition
     is compared with. ``everything`` is E[Acc], as printed in equation 3: a block that needs a depth
     then carries the depth's own contribution too, which the sum counts again. ``context`` is the
     mean under the same condition but for the decision itself, which counts everything once.
@@ -64,20 +64,18 @@ def estimate_jointly(
     if clusters.max() < 1:
         raise BadInput("standard errors need outcomes of at least 2 images.")
     # Of the constant alone the images' difficulty is part: other images would give another one.
-    level = _length(np.bincount(clusters, y - y.mean()) / len(y))
+    w = np.ones(len(y)) if weights is None else np.asarray(weights, np.float64)
+    level = _length(np.bincount(clusters, w * (y - np.average(y, weights=w))) / w.sum())
     if control:
-        y = without_difficulty(y, clusters)
+        y = without_difficulty(y, clusters, w)
     if how == "means":
         return _means(choices, sizes, index, y, clusters, against, level)
     features = contribution_features(choices)
-    found = regress(
-        features.design(index), features.contrasts(), y,
-        weights=None if weights is None else np.asarray(weights, np.float64), clusters=clusters,
-    )  # fmt: skip
+    found = regress(features.design(index), features.contrasts(), y, weights=w, clusters=clusters)
     return features.quadratic(found.constant, found.weights, (level, found.errors))
 
 
-def expressed(score: Quadratic, picks: ArrayLike, outcomes: ArrayLike) -> Quadratic:
+def expressed(score: Quadratic, picks: ArrayLike, outcomes: ArrayLike, weights: ArrayLike | None = None) -> Quadratic:
     """A score learnt from one kind of outcome in the unit of another: the line that fits `outcomes` best.
 
     Probabilities of the right class tell decisions apart with less noise than right or wrong does, but people ask for
@@ -85,35 +83,42 @@ def expressed(score: Quadratic, picks: ArrayLike, outcomes: ArrayLike) -> Quadra
     contributions keep their size and only the level is the outcomes' own.
     """
     predicted, y = score.batch(picks), np.asarray(outcomes, np.float64)
-    centred = predicted - predicted.mean()
-    spread = float(centred @ centred)
-    slope = float(centred @ y) / spread if spread > 0 else 1.0
+    w = np.ones(len(y)) if weights is None else np.asarray(weights, np.float64)
+    middle, level = (float(np.average(v, weights=w)) for v in (predicted, y))
+    centred = predicted - middle
+    spread = float((w * centred) @ centred)
+    slope = float((w * centred) @ y) / spread if spread > 0 else 1.0
     slope = slope if slope > 0 else 1.0
-    level = float(y.mean()) + slope * (score.constant - float(predicted.mean()))
     scaled = score * slope
     errors = None if score.errors is None else score.errors * slope
-    return Quadratic(score.sizes, level, scaled.linear, scaled.pairs, errors=errors)
+    constant = level + slope * (score.constant - middle)
+    return Quadratic(score.sizes, constant, scaled.linear, scaled.pairs, errors=errors)
 
 
-def correlation(one: ArrayLike, two: ArrayLike, images: ArrayLike) -> float:
+def correlation(one: ArrayLike, two: ArrayLike, images: ArrayLike, weights: ArrayLike | None = None) -> float:
     """That of the errors of two scores, from two kinds of outcomes of the same paths; images stand for themselves."""
     clusters = np.unique(np.asarray(images), return_inverse=True)[1].reshape(-1)
-    count = np.bincount(clusters)
-    own = [np.asarray(y, np.float64) - (np.bincount(clusters, y) / count)[clusters] for y in (one, two)]
+    w = np.ones(len(clusters)) if weights is None else np.asarray(weights, np.float64)
+    total = np.bincount(clusters, w)
+    own = []
+    for kind in (one, two):
+        y = np.asarray(kind, np.float64)
+        own.append(w * (y - (np.bincount(clusters, w * y) / total)[clusters]))
     length = float(np.sqrt((own[0] @ own[0]) * (own[1] @ own[1])))
     return float(own[0] @ own[1]) / length if length > 0 else 0.0
 
 
-def without_difficulty(y: Array, clusters: Index) -> Array:
+def without_difficulty(y: Array, clusters: Index, weights: Array | None = None) -> Array:
     """Outcomes less the best multiple of how the image did on its other paths; the mean stays what it was."""
+    w = np.ones(len(y)) if weights is None else weights
     count = np.bincount(clusters)[clusters]
     total = np.bincount(clusters, y)[clusters]
-    several = count > 1
-    others = np.full(len(y), y.mean())
+    several, mean = count > 1, float(np.average(y, weights=w))
+    others = np.full(len(y), mean)
     others[several] = (total[several] - y[several]) / (count[several] - 1)
-    others -= others.mean()
-    spread = float(others @ others)
-    return y - (float(others @ (y - y.mean())) / spread if spread > 0 else 0.0) * others
+    others -= np.average(others, weights=w)
+    spread = float((w * others) @ others)
+    return y - (float((w * others) @ (y - mean)) / spread if spread > 0 else 0.0) * others
 
 
 def _means(
