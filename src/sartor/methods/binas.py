@@ -32,7 +32,7 @@ from sartor.predictors.shrinkage import led, shrunk
 from sartor.quadratic import Quadratic
 from sartor.ranking import quality
 
-_FIRST = 8  # passes that see all images, at least
+_FIRST = 16  # passes that see all images, at least: few are enough for what leads, and doubt must be known
 _DECK = 36  # images to which paths are dealt evenly: a GPU meets the same shapes again
 _OUTCOMES_A_TERM = 8  # least outcomes for every coefficient of the joint estimate
 
