@@ -33,6 +33,7 @@ from _record import record  # noqa: E402
 from sartor.context import reopened  # noqa: E402
 from sartor.engine import checkpoint  # noqa: E402
 from sartor.engine.evaluate import correct  # noqa: E402
+from sartor.methods._outcomes import Outcomes  # noqa: E402
 from sartor.methods._tally import Tally, per_forward  # noqa: E402
 from sartor.predictors.ablation import ablate  # noqa: E402
 from sartor.predictors.bilinear import Bilinear  # noqa: E402
@@ -116,15 +117,13 @@ def paper(study: Study, name: str, passes: int, one_path: bool) -> Any:
 
 def jointly(study: Study, epochs: int) -> None:
     """Ours: every random path speaks about all decisions."""
-    tally, count = Tally(study.job, "joint", epochs), len(study.job.splits.val)
+    tally = Tally(study.job, "joint", epochs)
     tally.run(study.net, lambda row, _, start, n: study.picks("joint", row, start, n))
-    starts = range(0, count, tally.per_forward)
-    paths = [study.picks("joint", row, s, min(tally.per_forward, count - s)) for row in range(epochs) for s in starts]
-    ours(study, np.concatenate(paths), tally.right, tally.likelihood)
+    ours(study, Outcomes.of(tally, partial(study.picks, "joint")).picks, tally.right, tally.likelihood)
 
 
 def recorded(study: Study, run: Path, device: str) -> None:
-    """The same from what the run itself measured, on the device it ran on."""
+    """The same from the epochs in which the run itself saw all images, on the device it ran on."""
     saved = checkpoint.load(run / "search/joint.tally.safetensors")
     right, likelihood = (saved[name].numpy() for name in ("right", "likelihood"))
     most, count = per_forward(device), right.shape[1]

@@ -9,20 +9,18 @@ epochs sees all images and estimates v_i; it alone decides what the rest sees, s
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
+from sartor.data.base import Index
+from sartor.quadratic import Array
 
 _DOUBT = 0.3  # outcomes of either kind that every image is credited with: none is ever certain
 
 
-def chances(right: NDArray[np.int64], size: int) -> Array:
+def chances(right: Index, size: int) -> Array:
     """The chance of every image to be among `size`, from the outcomes (passes, images) of the first part."""
     passes, images = right.shape
     count = right.sum(0)
     wanted = np.sqrt((count + _DOUBT) * (passes - count + _DOUBT))
-    chance = np.zeros(images)
     sure = np.zeros(images, bool)
     while True:  # nothing is more likely than certain: what is beyond goes to the others
         left = size - sure.sum()
@@ -42,7 +40,7 @@ def chosen(chance: Array, rng: np.random.Generator) -> Index:
     return np.sort(order[np.minimum(places, len(order) - 1)])
 
 
-def gain(right: NDArray[np.int64], chance: Array) -> float:
+def gain(right: Index, chance: Array) -> float:
     """How many epochs of all images one epoch's worth of chosen images stands for, by the first part's outcomes."""
     mean = (right.sum(0) + _DOUBT) / (len(right) + 2 * _DOUBT)
     variance = mean * (1 - mean)

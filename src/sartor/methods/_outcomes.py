@@ -6,12 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from sartor.data.base import Index
 from sartor.methods._tally import Tally
+from sartor.quadratic import Array
 from sartor.spaces.base import Picks
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,7 +18,7 @@ class Outcomes:
     """Paths, the validation image of each, whether it was right and its log-likelihood (in percent), its weight."""
 
     picks: Picks
-    images: NDArray[np.int64]
+    images: Index
     right: Array
     likelihood: Array
     weights: Array  # of mean one

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sartor.data.base import Index
 from sartor.drawn import Drawn
 from sartor.engine import checkpoint
 from sartor.engine.device import Engine
@@ -21,7 +22,6 @@ from sartor.spaces.base import Picks
 
 _SAVE_EVERY = 5.0  # seconds between saves
 
-Places = np.ndarray[Any, np.dtype[np.int64]]  # in the list of validation images
 # (row, pass, first image, number of images) -> the path of each of these images
 Paths = Callable[[int, int, int, int], Picks]
 
@@ -42,13 +42,13 @@ class Tally:
     """For every row and validation image: how often it was right, and the sum of its log-likelihoods.
 
     A row is whatever the caller compares (a decision, a pass); each is measured `passes` times. With `places`, (rows,
-    images), every row has validation images of its own.
+    images) of them in the list of validation images, every row has images of its own.
     """
 
-    def __init__(self, job: Job, name: str, rows: int, passes: int = 1, places: Places | None = None) -> None:
+    def __init__(self, job: Job, name: str, rows: int, passes: int = 1, places: Index | None = None) -> None:
         self.job, self.name, self.passes, self.places = job, name, passes, places
         self.file = job.run.path / "search" / f"{name}.tally.safetensors"
-        self.right = np.zeros((rows, len(job.splits.val)) if places is None else places.shape, np.int64)
+        self.right = np.zeros((rows, len(job.splits.val) if places is None else places.shape[1]), np.int64)
         self.likelihood = np.zeros(self.right.shape)  # of the right class
         self.position, self.per_forward = 0, per_forward(job.engine.device.type)
         if job.engine.agree(self.file.exists()):

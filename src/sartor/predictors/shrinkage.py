@@ -59,7 +59,7 @@ def led(
     noise = np.block([[np.diag(error**2 + _LEAST), both], [both, np.diag(spread**2 + _LEAST)]])
     values, kernels = np.concatenate([value / scale, other / unit]), likenesses(choices, parse)
     alone = [_prior(values[p], noise[p, p], kernels) for p in (slice(count), slice(count, None))]
-    # The most likely prior ranks best, but its deviations, which take it for certain, are a quarter too small.
+    # The most likely prior ranks best, but its deviations, which take it for certain, are a fifth or more too small.
     means, _ = _posterior(_led_prior(values, noise, *alone, caution=0.0), noise, values, count)
     _, spreads = _posterior(_led_prior(values, noise, *alone, caution=0.5), noise, values, count)
     return _again(score, choices, scale * means, scale * spreads)
