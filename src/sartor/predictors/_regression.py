@@ -14,13 +14,14 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
-from scipy.sparse import csr_array, diags_array
+from scipy.sparse import csr_array
 
 from sartor.errors import BadInput
 from sartor.predictors.base import Index
 from sartor.quadratic import Array
 
 GRID = np.logspace(-6, 2, 25)  # ridge strengths tried, relative to the mean diagonal
+_CELLS = 2_000_000  # of the design that are written out at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,28 +68,44 @@ def regress(
 
 
 def _normal(design: csr_array, contrasts: Array, y: Array, w: Array) -> tuple[Array, Array]:
-    """``A' W A`` and ``A' W y``; the design stays sparse, so that a million samples are no matter."""
-    weighted = diags_array(w) @ design
-    gram = np.asarray((design.T @ weighted).todense())
-    sums = np.asarray(weighted.sum(axis=0)).ravel() @ contrasts
-    inner = contrasts.T @ gram @ contrasts
+    """``A' W A`` and ``A' W y``; the design stays sparse, so that ten million samples are no matter."""
+    sums = np.asarray(design.T @ w) @ contrasts
+    inner = contrasts.T @ _gram(design, w) @ contrasts
     normal = np.block([[np.array([[w.sum()]]), sums[None]], [sums[:, None], inner]])
-    return normal, np.concatenate([[w @ y], contrasts.T @ np.asarray(weighted.T @ y)])
+    return normal, np.concatenate([[w @ y], contrasts.T @ np.asarray(design.T @ (w * y))])
+
+
+def _gram(design: csr_array, w: Array) -> Array:
+    """``X' W X``, a few thousand samples at a time: dense products are several times as fast as sparse ones."""
+    samples, columns = design.shape
+    total, together = np.zeros((columns, columns)), max(1, _CELLS // max(1, columns))
+    for start in range(0, samples, together):
+        some = design[start : start + together].toarray()
+        total += some.T @ (w[start : start + together, None] * some)
+    return total
 
 
 def _sandwich(design: csr_array, contrasts: Array, scores: Array, clusters: Index | None, bread: Array) -> Array:
-    count = len(scores) if clusters is None else int(clusters.max()) + 1
-    parts = diags_array(scores) @ design
-    totals = scores
-    if clusters is not None:
-        member = csr_array((np.ones(len(scores)), (clusters, np.arange(len(scores)))), shape=(count, len(scores)))
-        parts, totals = member @ parts, np.asarray(member @ scores)
-    inner = contrasts.T @ np.asarray((parts.T @ parts).todense()) @ contrasts
-    cross = contrasts.T @ np.asarray(parts.T @ totals)
-    meat = np.block([[np.array([[totals @ totals]]), cross[None]], [cross[:, None], inner]])
+    if clusters is None:
+        count, squares = len(scores), scores**2
+        inner, cross, total = _gram(design, squares), np.asarray(design.T @ squares), squares.sum()
+    else:
+        count = int(clusters.max()) + 1
+        parts, totals = _cluster_sums(design, scores, clusters, count), np.bincount(clusters, scores, count)
+        inner, cross, total = parts.T @ parts, parts.T @ totals, totals @ totals
+    inner, cross = contrasts.T @ inner @ contrasts, contrasts.T @ cross
+    meat = np.block([[np.array([[total]]), cross[None]], [cross[:, None], inner]])
     # The customary correction for few clusters and for the coefficients spent.
     spare = max(1, len(scores) - len(bread))
     return (count / max(1, count - 1)) * ((len(scores) - 1) / spare) * (bread @ meat @ bread)
+
+
+def _cluster_sums(design: csr_array, scores: Array, clusters: Index, count: int) -> Array:
+    """(clusters, columns): the sum of ``score x`` over every cluster's samples."""
+    order = np.argsort(clusters, kind="stable")
+    starts = np.concatenate([[0], np.cumsum(np.bincount(clusters, minlength=count))])
+    member = csr_array((scores[order], order, starts), shape=(count, len(scores)))
+    return np.asarray((member @ design).todense())
 
 
 def _generalised_cross_validation(normal: Array, right: Array, penalty: Array, squares: float, total: float) -> float:
