@@ -36,7 +36,8 @@ def search(args: argparse.Namespace) -> None:
     """The main job; finished stages are not run again."""
     heaviest, multipath, final = args.epochs
     method = {
-        "heaviest_epochs": heaviest, "heaviest_lr": 0.3, "multipath_epochs": multipath, "multipath_lr": 0.15,
+        "heaviest_epochs": heaviest, "heaviest_lr": 0.3, "multipath_epochs": multipath,
+        "multipath_lr": args.multipath_lr,
         "batch": args.batch, "passes": args.passes, "held_out": args.held_out, "augment": "standard",
     }  # fmt: skip
     train = {"epochs": final, "lr": 0.05, "batch": 360}
@@ -73,6 +74,12 @@ def alone(args: argparse.Namespace) -> None:
         if n % parts == part:
             arch = Arch(tuple(point["picks"]))
             alike.train(f"network-{n}", lambda arch=arch: space.network(arch, alike.task))
+
+
+def reliability(one: list[float], two: list[float]) -> float:
+    """The share of the accuracies' variance that other images would show again (Spearman and Brown, from halves)."""
+    r = float(np.corrcoef(one, two)[0, 1])
+    return 2 * r / (1 + r)
 
 
 def summary(args: argparse.Namespace) -> None:
@@ -115,6 +122,7 @@ def summary(args: argparse.Namespace) -> None:
         "entries": 1 + sum(len(c.options) for c in choices),
         "held_out_networks": len(held["measured"]),
         "held_out_spread": {"mean": float(np.mean(held["measured"])), "std": float(np.std(held["measured"]))},
+        "held_out_reliability": reliability(*held["halves"]),
         "ranking": learnt["quality"],
         "table_2": table2,
         "seconds": {k: v["seconds"] for k, v in run.stages().items()},
@@ -141,6 +149,7 @@ def main() -> None:
     parser.add_argument("--val", type=float, default=0.2, help="share of the training images that measures networks")
     parser.add_argument("--macs", default="28M")
     parser.add_argument("--epochs", type=int, nargs=3, default=(40, 80, 15), help="heaviest, multi-path, final")
+    parser.add_argument("--multipath-lr", type=float, default=0.15)
     parser.add_argument("--batch", type=int, default=720)
     parser.add_argument("--passes", type=int, default=300)
     parser.add_argument("--held-out", type=int, default=400)

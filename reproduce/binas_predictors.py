@@ -38,7 +38,7 @@ from sartor.methods._tally import Tally, per_forward  # noqa: E402
 from sartor.predictors.ablation import ablate  # noqa: E402
 from sartor.predictors.bilinear import Bilinear  # noqa: E402
 from sartor.predictors.contributions import entries, estimate, forced  # noqa: E402
-from sartor.predictors.joint import correlation, estimate_jointly  # noqa: E402
+from sartor.predictors.joint import Paths, correlation  # noqa: E402
 from sartor.predictors.least_squares import LeastSquares  # noqa: E402
 from sartor.predictors.mlp import MLP  # noqa: E402
 from sartor.predictors.quadratic import FullQuadratic  # noqa: E402
@@ -145,9 +145,9 @@ def ours(study: Study, picks: np.ndarray, right: np.ndarray, likelihood: np.ndar
             "probability": np.exp(likelihood[:used]).reshape(-1),
             "likelihood": likelihood[:used].reshape(-1),
         }
-        scores = {}
+        scores, paths = {}, Paths(study.choices, some, ids)
         for name, outcome in kinds.items():
-            scores[name] = estimate_jointly(study.choices, some, ids, 100.0 * outcome)
+            scores[name] = paths.estimate(100.0 * outcome, again="paths")
             study.judge(f"ours, {name}", used, scores[name])
             study.judge(f"ours, {name}, shrunk", used, shrunk(scores[name], study.choices))
         together = correlation(kinds["right or wrong"], kinds["likelihood"], ids)

@@ -3,7 +3,7 @@ import pytest
 
 from sartor.arch import Choice
 from sartor.errors import BadInput
-from sartor.predictors.joint import correlation, estimate_jointly, expressed, without_difficulty
+from sartor.predictors.joint import Paths, correlation, estimate_jointly, expressed, without_difficulty
 from sartor.quadratic import Quadratic
 
 CHOICES = (
@@ -145,3 +145,25 @@ def test_a_score_is_expressed_in_another_outcomes_unit_without_changing_the_orde
     assert found.errors.constant == pytest.approx(0.25)
     against = expressed(score, picks, -score.batch(picks))
     np.testing.assert_allclose(np.diff(against.batch(picks)), np.diff(score.batch(picks)), atol=1e-9)
+
+
+def test_errors_of_paths_are_those_that_other_paths_of_the_same_images_show():
+    """Twenty images that disagree about a decision: its mean over them is measured well, that over others is not."""
+    images, each, own = 20, 200, np.random.default_rng(0).normal(0.0, 5.0, 20)
+    found = {"paths": [], "images": []}
+    values = []
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        ids = np.tile(np.arange(images), each)
+        picks = np.stack([rng.integers(len(c.options), size=len(ids)) for c in CHOICES], 1)
+        outcome = own[ids] * (2 * picks[:, 3] - 1) + rng.normal(0.0, 5.0, len(ids))
+        paths = Paths(CHOICES, picks, ids)
+        for again, errors in found.items():
+            score = paths.estimate(outcome, again=again)
+            errors.append(score.errors.linear[3][1])
+        values.append(score.linear[3][1])
+    assert np.mean(values) == pytest.approx(own.mean(), abs=4 * np.std(values) / np.sqrt(60))
+    # Somewhat more, because an image's opinion on the decision itself is taken for noise too.
+    assert np.std(values) < np.mean(found["paths"]) < 1.5 * np.std(values)
+    # The image's own opinion is a part of both: other images would have others.
+    assert np.mean(found["images"]) == pytest.approx(np.hypot(own.std() / np.sqrt(images), np.std(values)), rel=0.25)

@@ -8,7 +8,7 @@ contributions measured on the validation split; the score's ranking checked on h
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Literal, final
 
@@ -27,7 +27,7 @@ from sartor.methods._outcomes import Outcomes
 from sartor.methods._tally import Tally, per_forward
 from sartor.methods.base import Effort, Found, Job, Method, epochs_for
 from sartor.predictors.contributions import entries, estimate, forced
-from sartor.predictors.joint import correlation, estimate_jointly, expressed
+from sartor.predictors.joint import Again, Paths, correlation, expressed
 from sartor.predictors.shrinkage import led, shrunk
 from sartor.quadratic import Quadratic
 from sartor.ranking import quality
@@ -224,34 +224,40 @@ class BINAS(Method):
         """All decisions at once: every path speaks about all of them."""
         choices, w = job.space.choices, seen.weights
         kinds = {"right": seen.right, "likelihood": seen.likelihood, "chance": 100.0 * np.exp(seen.likelihood / 100.0)}
+        paths = Paths(choices, seen.picks, seen.images, w)
 
-        def estimated(kind: str) -> Quadratic:
-            return estimate_jointly(choices, seen.picks, seen.images, kinds[kind], weights=w)
+        def shared(again: Again) -> Quadratic:
+            if self.outcome == "both":
+                right, likelihood = (paths.estimate(kinds[kind], again=again) for kind in ("right", "likelihood"))
+                return led(right, likelihood, correlation(seen.right, seen.likelihood, seen.images, w), choices)
+            score = paths.estimate(kinds[self.outcome], again=again)
+            return shrunk(score, choices) if self.shrink else score
 
-        if self.outcome == "both":
-            together = correlation(seen.right, seen.likelihood, seen.images, w)
-            return led(estimated("right"), estimated("likelihood"), together, choices)
-        score = estimated(self.outcome)
-        score = shrunk(score, choices) if self.shrink else score
-        return score if self.outcome == "right" else expressed(score, seen.picks, seen.right, w)
+        # What is best for these images is decided by how well the paths measured them; how far off it may be for
+        # others, by how much images differ.
+        score = replace(shared("paths"), errors=shared("images").errors)
+        return score if self.outcome in ("both", "right") else expressed(score, seen.picks, seen.right, w)
 
     def _check(self, job: Job, net: Any, score: Quadratic) -> dict[str, Any]:
         """Predicted against measured accuracy of networks drawn uniformly, each evaluated on its own."""
         rng = job.seeds.rng("held out")
         archs = [job.space.sample(rng) for _ in range(self.held_out)]
-        measured = np.zeros(len(archs))
+        seen = np.zeros((2, len(archs)))  # on every second image, and on the others: how much of it is the images' luck
         with job.run.reporter.bar("held-out networks", len(archs)) as bar:
             for n, arch in enumerate(archs):
                 if n % job.engine.world == job.engine.rank:
                     right = correct(
                         partial(net, who=arch), job.feed, job.splits.val, per_forward(job.engine.device.type)
                     )
-                    measured[n] = 100.0 * right.mean()
+                    seen[:, n] = right[::2].sum(), right[1::2].sum()
                 bar.to(n + 1)
-        measured = job.engine.sum(measured)
+        seen, images = job.engine.sum(seen), len(job.splits.val)
+        measured = 100.0 * seen.sum(0) / images
+        halves = 100.0 * seen / np.array([[images - images // 2], [max(1, images // 2)]])
         predicted = score.batch([a.picks for a in archs])
         networks = {
             "picks": [list(a.picks) for a in archs], "predicted": predicted.tolist(), "measured": measured.tolist(),
+            "halves": halves.tolist(),
         }  # fmt: skip
         return {"networks": networks, "quality": quality(predicted, measured, job.seeds.rng("bootstrap"))}
 

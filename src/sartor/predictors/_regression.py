@@ -45,34 +45,42 @@ def regress(
     ridge: float | None = 0.0,
 ) -> Fit:
     """Fit; `clusters` numbers the samples' clusters from 0 (None: every sample its own); ridge None: chosen by GCV."""
-    w = np.ones(len(y)) if weights is None else weights
-    normal, right = _normal(design, contrasts, y, w)
-    penalty = np.zeros(len(normal))
-    penalty[1:] = 1.0  # the contrasts are orthonormal: this is the coefficients' own squared norm
-    level = float(np.mean(np.diag(normal)[1:])) if len(normal) > 1 else 0.0
-    if ridge is None:
-        ridge = _generalised_cross_validation(normal, right, penalty * level, float(w @ y**2), float(w.sum()))
-    hessian = normal + np.diag(penalty * level * ridge)
-    scale = np.sqrt(np.maximum(np.diag(hessian), 1e-300))
-    if ridge == 0 and (len(y) < len(normal) or np.linalg.cond(hessian / np.outer(scale, scale)) > 1e12):
-        raise BadInput(
-            f"{len(y)} samples do not determine {len(normal)} coefficients: measure more networks, such that every "
-            "option occurs, or use a ridge."
-        )
-    factor = cho_factor(hessian)
-    phi = cho_solve(factor, right)
-    residual = y - phi[0] - np.asarray(design @ (contrasts @ phi[1:]))
-    covariance = _sandwich(design, contrasts, w * residual, clusters, cho_solve(factor, np.eye(len(phi))))
-    spread = np.sqrt(np.maximum(np.einsum("pi,ij,pj->p", contrasts, covariance[1:, 1:], contrasts), 0.0))
-    return Fit(float(phi[0]), contrasts @ phi[1:], float(np.sqrt(covariance[0, 0])), spread, float(ridge))
+    return Regression(design, contrasts, weights).fit(y, clusters=clusters, ridge=ridge)
 
 
-def _normal(design: csr_array, contrasts: Array, y: Array, w: Array) -> tuple[Array, Array]:
-    """``A' W A`` and ``A' W y``; the design stays sparse, so that ten million samples are no matter."""
-    sums = np.asarray(design.T @ w) @ contrasts
-    inner = contrasts.T @ _gram(design, w) @ contrasts
-    normal = np.block([[np.array([[w.sum()]]), sums[None]], [sums[:, None], inner]])
-    return normal, np.concatenate([[w @ y], contrasts.T @ np.asarray(design.T @ (w * y))])
+class Regression:
+    """Samples and weights, ready for any number of targets. The design stays sparse: ten million are no matter."""
+
+    def __init__(self, design: csr_array, contrasts: Array, weights: Array | None = None) -> None:
+        self.design, self.contrasts = design, contrasts
+        self.weights = w = np.ones(design.shape[0]) if weights is None else weights
+        sums = np.asarray(design.T @ w) @ contrasts
+        inner = contrasts.T @ _gram(design, w) @ contrasts
+        self.normal = np.block([[np.array([[w.sum()]]), sums[None]], [sums[:, None], inner]])  # A' W A
+
+    def fit(self, y: Array, *, clusters: Index | None = None, ridge: float | None = 0.0) -> Fit:
+        """Coefficients and errors, see `regress`."""
+        w, contrasts, normal = self.weights, self.contrasts, self.normal
+        right = np.concatenate([[w @ y], contrasts.T @ np.asarray(self.design.T @ (w * y))])  # A' W y
+        penalty = np.zeros(len(normal))
+        penalty[1:] = 1.0  # the contrasts are orthonormal: this is the coefficients' own squared norm
+        level = float(np.mean(np.diag(normal)[1:])) if len(normal) > 1 else 0.0
+        if ridge is None:
+            ridge = _generalised_cross_validation(normal, right, penalty * level, float(w @ y**2), float(w.sum()))
+        hessian = normal + np.diag(penalty * level * ridge)
+        scale = np.sqrt(np.maximum(np.diag(hessian), 1e-300))
+        if ridge == 0 and (len(y) < len(normal) or np.linalg.cond(hessian / np.outer(scale, scale)) > 1e12):
+            raise BadInput(
+                f"{len(y)} samples do not determine {len(normal)} coefficients: measure more networks, such that every "
+                "option occurs, or use a ridge."
+            )
+        factor = cho_factor(hessian)
+        phi = cho_solve(factor, right)
+        residual = y - phi[0] - np.asarray(self.design @ (contrasts @ phi[1:]))
+        inverse = cho_solve(factor, np.eye(len(phi)))
+        covariance = _sandwich(self.design, contrasts, w * residual, clusters, inverse)
+        spread = np.sqrt(np.maximum(np.einsum("pi,ij,pj->p", contrasts, covariance[1:, 1:], contrasts), 0.0))
+        return Fit(float(phi[0]), contrasts @ phi[1:], float(np.sqrt(covariance[0, 0])), spread, float(ridge))
 
 
 def _gram(design: csr_array, w: Array) -> Array:

@@ -19,6 +19,7 @@ Errors are cluster-robust: outcomes of one image may be correlated in any way, i
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -26,7 +27,7 @@ from numpy.typing import ArrayLike
 
 from sartor.arch import Choice
 from sartor.errors import BadInput
-from sartor.predictors._regression import regress
+from sartor.predictors._regression import Regression
 from sartor.predictors.base import Index, checked
 from sartor.predictors.contributions import Condition, assemble, entries
 from sartor.predictors.least_squares import contribution_features
@@ -34,6 +35,7 @@ from sartor.quadratic import Array, Quadratic
 
 How = Literal["least squares", "means"]
 Against = Literal["context", "everything"]
+Again = Literal["images", "paths"]
 
 
 def estimate_jointly(
@@ -55,24 +57,49 @@ def estimate_jointly(
     then carries the depth's own contribution too, which the sum counts again. ``context`` is the
     mean under the same condition but for the decision itself, which counts everything once.
     """
-    index, y, sizes = checked(picks, outcomes, choices)
     if how not in ("least squares", "means"):
         raise BadInput(f"how must be 'least squares' or 'means', but got {how!r}.")
-    clusters = np.unique(np.asarray(images), return_inverse=True)[1].reshape(-1)
-    if len(clusters) != len(y):
-        raise BadInput(f"every outcome needs the id of its image, but got {len(clusters)} ids and {len(y)} outcomes.")
-    if clusters.max() < 1:
-        raise BadInput("standard errors need outcomes of at least 2 images.")
-    # Of the constant alone the images' difficulty is part: other images would give another one.
-    w = np.ones(len(y)) if weights is None else np.asarray(weights, np.float64)
-    level = _length(np.bincount(clusters, w * (y - np.average(y, weights=w))) / w.sum())
-    if control:
-        y = without_difficulty(y, clusters, w)
+    paths = Paths(choices, picks, images, weights)
     if how == "means":
-        return _means(choices, sizes, index, y, clusters, against, level)
-    features = contribution_features(choices)
-    found = regress(features.design(index), features.contrasts(), y, weights=w, clusters=clusters)
-    return features.quadratic(found.constant, found.weights, (level, found.errors))
+        y, level = paths.prepared(outcomes, control)
+        return _means(choices, paths.sizes, paths.picks, y, paths.clusters, against, level)
+    return paths.estimate(outcomes, control=control)
+
+
+class Paths:
+    """Random paths of images, ready for several kinds of outcomes; see `estimate_jointly`."""
+
+    def __init__(
+        self, choices: Sequence[Choice], picks: ArrayLike, images: ArrayLike, weights: ArrayLike | None = None
+    ) -> None:
+        self.choices = choices
+        self.picks, ones, self.sizes = checked(picks, np.ones(len(np.asarray(picks))), choices)
+        self.clusters: Index = np.unique(np.asarray(images), return_inverse=True)[1].reshape(-1)
+        if len(self.clusters) != len(ones):
+            raise BadInput(f"every path needs the id of its image, but got {len(self.clusters)} ids of {len(ones)}.")
+        if self.clusters.max() < 1:
+            raise BadInput("standard errors need outcomes of at least 2 images.")
+        self.weights = ones if weights is None else np.asarray(weights, np.float64)
+        self.features = contribution_features(choices)
+
+    @cached_property
+    def regression(self) -> Regression:
+        """Everything about least squares that is the same for all outcomes."""
+        return Regression(self.features.design(self.picks), self.features.contrasts(), self.weights)
+
+    def estimate(self, outcomes: ArrayLike, *, control: bool = True, again: Again = "images") -> Quadratic:
+        """Least squares. Its errors are those that drawing again would show: other images, or paths for the same."""
+        y, level = self.prepared(outcomes, control)
+        found = self.regression.fit(y, clusters=self.clusters if again == "images" else None)
+        return self.features.quadratic(found.constant, found.weights, (level, found.errors))
+
+    def prepared(self, outcomes: ArrayLike, control: bool) -> tuple[Array, float]:
+        """The outcomes, without their images' difficulty if wanted, and the error of their mean."""
+        _, y, _ = checked(self.picks, outcomes, self.choices)
+        # Of the constant alone the images' difficulty is part: other images would give another one.
+        w = self.weights
+        level = _length(np.bincount(self.clusters, w * (y - np.average(y, weights=w))) / w.sum())
+        return (without_difficulty(y, self.clusters, w) if control else y), level
 
 
 def expressed(score: Quadratic, picks: ArrayLike, outcomes: ArrayLike, weights: ArrayLike | None = None) -> Quadratic:
