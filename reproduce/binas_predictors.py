@@ -10,7 +10,7 @@ validation images; the judge is the run's own held-out networks, each evaluated 
 
     python reproduce/binas_predictors.py runs/NAME [--images 1600] [--networks 400] [--passes 2] [--epochs 256]
     python reproduce/binas_predictors.py runs/NAME --outcomes   # ours alone: results/binas_outcomes.json
-    python reproduce/binas_predictors.py runs/NAME --recorded cuda   # ours alone, as the run itself measured on ...
+    python reproduce/binas_predictors.py runs/NAME --recorded   # ours alone, from the run's own measurements
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from sartor.context import reopened  # noqa: E402
 from sartor.engine import checkpoint  # noqa: E402
 from sartor.engine.evaluate import correct  # noqa: E402
 from sartor.methods._outcomes import Outcomes  # noqa: E402
-from sartor.methods._tally import Tally, per_forward  # noqa: E402
+from sartor.methods._tally import Tally  # noqa: E402
 from sartor.predictors.ablation import ablate  # noqa: E402
 from sartor.predictors.bilinear import Bilinear  # noqa: E402
 from sartor.predictors.contributions import entries, estimate, forced  # noqa: E402
@@ -122,11 +122,11 @@ def jointly(study: Study, epochs: int) -> None:
     ours(study, Outcomes.of(tally, partial(study.picks, "joint")).picks, tally.right, tally.likelihood)
 
 
-def recorded(study: Study, run: Path, device: str) -> None:
-    """The same from the epochs in which the run itself saw all images, on the device it ran on."""
+def recorded(study: Study, run: Path) -> None:
+    """The same from the epochs in which the run itself saw all images."""
     saved = checkpoint.load(run / "search/joint.tally.safetensors")
     right, likelihood = (saved[name].numpy() for name in ("right", "likelihood"))
-    most, count = per_forward(device), right.shape[1]
+    most, count = saved["per_forward"], right.shape[1]
     starts = range(0, count, most)
     paths = [
         study.space.sample_picks(study.seeds.rng("paths", row, s), min(most, count - s))
@@ -198,7 +198,7 @@ def main() -> None:
     parser.add_argument("--networks", type=int, default=400)
     parser.add_argument("--passes", type=int, default=2)
     parser.add_argument("--epochs", type=int, default=256)
-    parser.add_argument("--recorded", choices=("cpu", "cuda"), help="only ours, as the run itself measured on ...")
+    parser.add_argument("--recorded", action="store_true", help="only ours, from the run's own measurements")
     parser.add_argument("--outcomes", action="store_true", help="only ours: which kind of outcome ranks best")
     args = parser.parse_args()
     torch.manual_seed(0)
@@ -208,7 +208,7 @@ def main() -> None:
         "held_out_networks": len(study.held["measured"]),
     }  # fmt: skip
     if args.recorded:
-        recorded(study, args.run, args.recorded)
+        recorded(study, args.run)
         record("binas_outcomes_recorded", {**about, "validation_images": study.images, "curves": study.curves})
         return
     jointly(study, args.epochs)

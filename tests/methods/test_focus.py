@@ -8,6 +8,7 @@ import tiny
 import torch
 
 from sartor.arch import Choice
+from sartor.methods import _tally
 from sartor.methods._focus import chances, chosen, gain
 from sartor.methods._outcomes import Outcomes
 from sartor.methods._tally import Tally
@@ -98,3 +99,38 @@ def test_a_tally_of_chosen_images_sees_just_those(tmp_path):
     again = Tally(job, "again", 7, places=places)  # and is there when asked again
     assert again.position == tally.position
     assert (again.right == tally.right).all()
+
+
+def test_another_device_goes_on_with_the_same_paths(tmp_path, monkeypatch):
+    """A GPU takes more images at once, and paths are drawn a forward at a time: a resumed tally keeps its own size."""
+    monkeypatch.setattr(_tally, "_SAVE_EVERY", 0.0)
+    torch.manual_seed(0)
+    net = tiny.job(tmp_path / "whole").space.supernet(tiny.job(tmp_path / "whole").task).eval()
+    whole, parts = tiny.job(tmp_path / "whole"), tiny.job(tmp_path / "parts")
+    asked = []
+
+    def drawn(job, most=None):
+        def paths(row, number, start, count):
+            asked.append((row, start))
+            if most is not None and row >= most:
+                raise KeyboardInterrupt
+            return job.space.sample_picks(job.seeds.rng("paths", row, start), count)
+
+        return paths
+
+    monkeypatch.setattr(_tally, "per_forward", lambda device: 16)
+    expected = Tally(whole, "joint", 6)
+    expected.run(net, drawn(whole))
+    with pytest.raises(KeyboardInterrupt):
+        Tally(parts, "joint", 6).run(net, drawn(parts, most=3))
+    monkeypatch.setattr(_tally, "per_forward", lambda device: 48)
+    asked.clear()
+    resumed = Tally(parts, "joint", 6)
+    resumed.run(net, drawn(parts))
+    assert asked[0] == (3, 0)
+    assert (resumed.right == expected.right).all()
+    np.testing.assert_allclose(resumed.likelihood, expected.likelihood, atol=1e-6)
+    one, two = (
+        Outcomes.of(t, lambda row, start, count: drawn(parts)(row, 0, start, count)) for t in (resumed, expected)
+    )
+    assert (one.picks == two.picks).all()

@@ -114,13 +114,15 @@ class Tally:
     def _save(self) -> None:
         if self.job.run.writer:
             counts = {"right": torch.from_numpy(self.right), "likelihood": torch.from_numpy(self.likelihood)}
-            checkpoint.save(self.file, {**counts, "position": self.position})
+            checkpoint.save(self.file, {**counts, "position": self.position, "per_forward": self.per_forward})
 
     def _load(self) -> None:
         saved = checkpoint.load(self.file)
-        right, likelihood, position = (saved.get(k) for k in ("right", "likelihood", "position"))
+        names = ("right", "likelihood", "position", "per_forward")
+        right, likelihood, position, forward = (saved.get(name) for name in names)
         shapes = {getattr(t, "shape", None) for t in (right, likelihood)}
-        if shapes != {self.right.shape} or not isinstance(position, int):
+        if shapes != {self.right.shape} or not isinstance(position, int) or not isinstance(forward, int):
             raise RunError(f"{self.file} is not of this search. Delete it to measure again.")
         assert right is not None and likelihood is not None
         self.right, self.likelihood, self.position = right.numpy(), likelihood.numpy(), position
+        self.per_forward = forward  # paths are drawn a forward at a time: another device must go on with the same ones
