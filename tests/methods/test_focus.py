@@ -105,8 +105,8 @@ def test_another_device_goes_on_with_the_same_paths(tmp_path, monkeypatch):
     """A GPU takes more images at once, and paths are drawn a forward at a time: a resumed tally keeps its own size."""
     monkeypatch.setattr(_tally, "_SAVE_EVERY", 0.0)
     torch.manual_seed(0)
-    net = tiny.job(tmp_path / "whole").space.supernet(tiny.job(tmp_path / "whole").task).eval()
     whole, parts = tiny.job(tmp_path / "whole"), tiny.job(tmp_path / "parts")
+    net = whole.space.supernet(whole.task).eval()
     asked = []
 
     def drawn(job, most=None):

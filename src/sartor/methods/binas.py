@@ -225,11 +225,12 @@ class BINAS(Method):
         choices, w = job.space.choices, seen.weights
         kinds = {"right": seen.right, "likelihood": seen.likelihood, "chance": 100.0 * np.exp(seen.likelihood / 100.0)}
         paths = Paths(choices, seen.picks, seen.images, w)
+        together = correlation(seen.right, seen.likelihood, seen.images, w) if self.outcome == "both" else 0.0
 
         def shared(again: Again) -> Quadratic:
             if self.outcome == "both":
                 right, likelihood = (paths.estimate(kinds[kind], again=again) for kind in ("right", "likelihood"))
-                return led(right, likelihood, correlation(seen.right, seen.likelihood, seen.images, w), choices)
+                return led(right, likelihood, together, choices)
             score = paths.estimate(kinds[self.outcome], again=again)
             return shrunk(score, choices) if self.shrink else score
 

@@ -13,7 +13,8 @@ An image's difficulty is most of an outcome's variance and tells nothing about d
 over the image's *other* paths is independent of the path at hand, so that any multiple of it may be
 subtracted without bias; the multiple that removes most variance is the regression coefficient.
 
-Errors are cluster-robust: outcomes of one image may be correlated in any way, images are independent.
+Errors are cluster-robust: outcomes of one image may be correlated in any way, images are independent. Where the
+question is how well *these* images were measured, every path stands for itself instead.
 """
 
 from __future__ import annotations
