@@ -1,16 +1,22 @@
 """How BINAS makes a score of what it measured; the method as a whole is tested with the pipeline."""
 
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import tiny
+import torch
 
+from sartor.arch import Arch
+from sartor.engine.evaluate import correct
 from sartor.errors import BadInput
 from sartor.methods._outcomes import Outcomes
 from sartor.methods.binas import BINAS
 from sartor.predictors.contributions import assemble
 from sartor.predictors.shrinkage import contributions_of
+from sartor.quadratic import Quadratic
 from sartor.registry import SPACES
 
 SPACE = SPACES["mobile"]()
@@ -63,3 +69,25 @@ def test_both_without_shrinking_is_refused():
     with pytest.raises(BadInput, match=r'outcome = "right" or "likelihood"'):
         BINAS(shrink=False)
     assert not replace(BINAS(outcome="right"), shrink=False).shrink
+
+
+@pytest.mark.parametrize(
+    ("grey", "options", "mirrored"),
+    [(False, {}, True), (True, {}, False), (False, {"mirror": False}, False), (False, {"augment": "none"}, False),
+     (False, {"estimator": "paper"}, False)],
+)  # fmt: skip
+def test_held_out_networks_are_measured_on_mirror_images_where_training_mirrors(tmp_path, grey, options, mirrored):
+    job = tiny.job(tmp_path)
+    if not grey:
+        job = replace(job, task=replace(job.task, channels=3))
+    torch.manual_seed(0)
+    net = job.space.supernet(replace(job.task, channels=1)).eval()
+    method = BINAS(held_out=3, **({"augment": "light"} | options))
+    found = method._check(job, net, Quadratic(job.space.sizes))["networks"]
+    views = (False, True) if mirrored else (False,)
+    for picks, measured, *halves in zip(found["picks"], found["measured"], *found["halves"], strict=True):
+        one = partial(net, who=Arch(tuple(picks)))
+        right = np.mean([correct(one, job.feed, job.splits.val, mirror=view) for view in views], 0)
+        np.testing.assert_allclose(
+            [measured, *halves], 100 * np.array([v.mean() for v in (right, right[::2], right[1::2])])
+        )

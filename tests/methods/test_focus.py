@@ -134,3 +134,23 @@ def test_another_device_goes_on_with_the_same_paths(tmp_path, monkeypatch):
         Outcomes.of(t, lambda row, start, count: drawn(parts)(row, 0, start, count)) for t in (resumed, expected)
     )
     assert (one.picks == two.picks).all()
+
+
+@pytest.mark.parametrize("chosen_images", [False, True])
+def test_every_second_row_sees_mirror_images(tmp_path, chosen_images):
+    job = tiny.job(tmp_path)
+    torch.manual_seed(0)
+    net = job.space.supernet(job.task).eval()
+    rng = np.random.default_rng(4)
+    count = len(job.splits.val)
+    places = np.stack([np.sort(rng.permutation(count)[:5]) for _ in range(4)]) if chosen_images else None
+    paths = [job.space.sample_picks(rng, count) for _ in range(4)]
+    tally = Tally(job, "joint", 4, places=places, mirror=True)
+    tally.run(net, lambda row, _, start, n: paths[row][start : start + n])
+    for row in range(4):
+        index = job.splits.val if places is None else job.splits.val[places[row]]
+        x, y = next(iter(job.feed.plain(index, count)))
+        x = x.flip(3) if row % 2 else x
+        with torch.no_grad():
+            likelihood = net(x, paths[row][: len(x)]).double().log_softmax(1).gather(1, y[:, None])[:, 0]
+        np.testing.assert_allclose(tally.likelihood[row], likelihood.numpy(), atol=1e-4)

@@ -38,15 +38,24 @@ def _logits(engine: Engine, net: Any, tensors: Sequence[Tensor], same: Any) -> T
     return logits
 
 
+def _mirrored(images: Tensor, which: np.ndarray) -> Tensor:
+    """The images, those of `which` left to right."""
+    mask = torch.from_numpy(which).to(images.device)[:, None, None, None]
+    return torch.where(mask, images.flip(3), images).contiguous(memory_format=torch.channels_last)
+
+
 class Tally:
     """For every row and validation image: how often it was right, and the sum of its log-likelihoods.
 
     A row is whatever the caller compares (a decision, a pass); each is measured `passes` times. With `places`, (rows,
-    images) of them in the list of validation images, every row has images of its own.
+    images) of them in the list of validation images, every row has images of its own. With `mirror` every second row
+    sees mirror images.
     """
 
-    def __init__(self, job: Job, name: str, rows: int, passes: int = 1, places: Index | None = None) -> None:
-        self.job, self.name, self.passes, self.places = job, name, passes, places
+    def __init__(
+        self, job: Job, name: str, rows: int, passes: int = 1, places: Index | None = None, mirror: bool = False
+    ) -> None:
+        self.job, self.name, self.passes, self.places, self.mirror = job, name, passes, places, mirror
         self.file = job.run.path / "search" / f"{name}.tally.safetensors"
         self.right = np.zeros((rows, len(job.splits.val) if places is None else places.shape[1]), np.int64)
         self.likelihood = np.zeros(self.right.shape)  # of the right class
@@ -86,6 +95,8 @@ class Tally:
         seen = np.zeros((2, together, self.right.shape[1]))
         for many, truth in self._images(chunk):
             count = len(truth) // len(rows)
+            if self.mirror:
+                many = _mirrored(many, np.repeat([row % 2 == 1 for row in rows], count))
             who = np.concatenate([paths(row, number, start, count) for row in rows])
             drawn = net.prepared(who, many.device)
             if isinstance(drawn, Drawn):

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal, final
 import numpy as np
 import torch
 
+from sartor.data.augment import Augment
 from sartor.drawn import Drawn
 from sartor.engine import checkpoint, distill
 from sartor.engine.evaluate import accuracy, correct, recalibrate
@@ -62,6 +63,7 @@ class BINAS(Method):
     outcome: Literal["both", "right", "chance", "likelihood"] = "both"
     shrink: bool = True  # for joint: towards what contributions of like decisions have in common
     focus: bool = True  # for joint: most of the passes go to images that paths disagree about
+    mirror: bool = True  # for joint: networks are measured on mirror images too, where training mirrors images
     passes: int = 200  # validation epochs: in all for joint, for every single expectation for paper (its own: 10)
     held_out: int = 500  # networks that check the ranking
 
@@ -202,11 +204,15 @@ class BINAS(Method):
             return self.passes * (1 + sum(job.space.sizes))
         return max(self.passes, -(-_OUTCOMES_A_TERM * sum(job.space.sizes) // len(job.splits.val)))
 
+    def _mirrors(self, job: Job) -> bool:
+        """Whether mirror images measure too: they are as likely as the images, and share only part of their luck."""
+        return self.estimator == "joint" and self.mirror and Augment.for_task(job.task, self.augment).flip
+
     def _outcomes(self, job: Job, net: Any, drawn: Any) -> Outcomes:
         """All images on random paths first; then, for most of the epochs, those that paths disagree about."""
         epochs, images = self._epochs(job), len(job.splits.val)
         first = min(epochs, max(_FIRST, epochs // 4)) if self.focus and images >= 4 else epochs
-        tally = Tally(job, "joint", first)
+        tally = Tally(job, "joint", first, mirror=self._mirrors(job))
         tally.run(net, lambda row, _, start, count: drawn(row, start, count))
         seen = Outcomes.of(tally, drawn)
         if first == epochs:
@@ -215,7 +221,7 @@ class BINAS(Method):
         chance = chances(tally.right, size)
         rows = round((epochs - first) * images / size)
         places = np.stack([chosen(chance, job.seeds.rng("again", row)) for row in range(rows)])
-        again = Tally(job, "again", rows, places=places)
+        again = Tally(job, "again", rows, places=places, mirror=tally.mirror)
         again.run(net, lambda row, _, start, count: drawn(first + row, start, count))
         rest = Outcomes.of(again, lambda row, start, count: drawn(first + row, start, count), 1 / chance)
         return seen.joined(rest, first, (epochs - first) * gain(tally.right, chance))
@@ -244,12 +250,12 @@ class BINAS(Method):
         rng = job.seeds.rng("held out")
         archs = [job.space.sample(rng) for _ in range(self.held_out)]
         seen = np.zeros((2, len(archs)))  # on every second image, and on the others: how much of it is the images' luck
+        views = (False, True) if self._mirrors(job) else (False,)
         with job.run.reporter.bar("held-out networks", len(archs)) as bar:
             for n, arch in enumerate(archs):
                 if n % job.engine.world == job.engine.rank:
-                    right = correct(
-                        partial(net, who=arch), job.feed, job.splits.val, per_forward(job.engine.device.type)
-                    )
+                    batch, one = per_forward(job.engine.device.type), partial(net, who=arch)
+                    right = np.mean([correct(one, job.feed, job.splits.val, batch, mirror) for mirror in views], 0)
                     seen[:, n] = right[::2].sum(), right[1::2].sum()
                 bar.to(n + 1)
         seen, images = job.engine.sum(seen), len(job.splits.val)
