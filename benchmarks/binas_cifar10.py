@@ -115,9 +115,10 @@ def summary(args: argparse.Namespace) -> None:
                 "kendall": float(kendalltau(predicted, reached).statistic),
                 "spearman": float(spearmanr(predicted, reached).statistic),
             }
-    phases = {**facts["history"], "final": training["history"]}
+    phases, splits = {**facts["history"], "final": training["history"]}, run.read("splits.json")
+    images = len(splits["train"])
     print(record("binas_cifar10" if args.preset == "small" else f"binas_cifar10_{args.preset}", {
-        "preset": args.preset, "validation_images": len(run.read("splits.json")["val"]),
+        "preset": args.preset, "training_images": images, "validation_images": len(splits["val"]),
         "certificate": result.certificate,
         "entries": 1 + sum(len(c.options) for c in choices),
         "held_out_networks": len(held["measured"]),
@@ -126,10 +127,12 @@ def summary(args: argparse.Namespace) -> None:
         "ranking": learnt["quality"],
         "table_2": table2,
         "seconds": {k: v["seconds"] for k, v in run.stages().items()},
+        "training_seconds": {k: sum(images / e["images_per_second"] for e in h) for k, h in phases.items()},
         "epochs": {name: len(history) for name, history in phases.items()},
         "images_per_second": {k: float(np.median([e["images_per_second"] for e in h])) for k, h in phases.items()},
         "validation_epochs": facts["validation_epochs"],
         "measuring_seconds": facts["measuring_seconds"],
+        "checking_seconds": facts["checking_seconds"],
         "heaviest_val_accuracy": facts["heaviest_accuracy"],
         "frontier_points": len(result.frontier),
         "networks_trained_alone": points,
@@ -146,12 +149,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/binas10"))
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--preset", default="small", help="of the mobile space: widths and strides")
-    parser.add_argument("--val", type=float, default=0.5, help="share of the training images that measures networks")
+    parser.add_argument("--val", type=float, default=0.7, help="share of the training images that measures networks")
     parser.add_argument("--macs", default="28M")
-    parser.add_argument("--epochs", type=int, nargs=3, default=(40, 50, 5), help="heaviest, multi-path, final")
+    parser.add_argument("--epochs", type=int, nargs=3, default=(70, 120, 5), help="heaviest, multi-path, final")
     parser.add_argument("--multipath-lr", type=float, default=0.1)
     parser.add_argument("--batch", type=int, default=720)
-    parser.add_argument("--passes", type=int, default=400)
+    parser.add_argument("--passes", type=int, default=500)
     parser.add_argument("--held-out", type=int, default=320)
     parser.add_argument("--alone-epochs", type=int, default=8)
     parser.add_argument("--part", default="0/1", help="of the ten networks: i/n")

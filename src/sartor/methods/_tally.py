@@ -40,8 +40,12 @@ def _logits(engine: Engine, net: Any, tensors: Sequence[Tensor], same: Any) -> T
 
 def _mirrored(images: Tensor, which: np.ndarray) -> Tensor:
     """The images, those of `which` left to right."""
-    mask = torch.from_numpy(which).to(images.device)[:, None, None, None]
-    return torch.where(mask, images.flip(3), images).contiguous(memory_format=torch.channels_last)
+    if not which.any():
+        return images
+    other = images.flip(3)
+    if not which.all():  # rows share a pass on small data only: the mask is waited for
+        other = torch.where(torch.from_numpy(which).to(images.device)[:, None, None, None], other, images)
+    return other.contiguous(memory_format=torch.channels_last)
 
 
 class Tally:
