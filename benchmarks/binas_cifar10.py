@@ -28,7 +28,7 @@ from sartor.run import Run
 NETWORKS = 10
 PAPER = {
     "data": "a fifth of ImageNet's training images", "held_out_networks": 500, "kendall": 0.84, "spearman": 0.97,
-    "heaviest_epochs": 250, "multipath_epochs": 100, "validation_epochs": 2560,
+    "heaviest_epochs": 250, "multipath_epochs": 100, "validation_epochs": 2560, "gpu_hours": "435 + 8 or 15 a network",
 }  # fmt: skip
 
 
