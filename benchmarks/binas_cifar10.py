@@ -2,11 +2,11 @@
 
     python benchmarks/binas_cifar10.py search --data DIR --out runs/binas10      # the full fit, resumable
     python benchmarks/binas_cifar10.py alone --data DIR --out runs/binas10 --part 0/2   # every second of ten networks
-    python benchmarks/binas_cifar10.py record --out runs/binas10
+    python benchmarks/binas_cifar10.py record --out runs/binas10 [--suffix _longer]
 
 DIR holds CIFAR-10's binary files. `search` runs `sartor fit` (supernet, score, held-out networks, frontier against
 MACs, chosen network); `alone` trains ten networks spread over the frontier from scratch with one short recipe; `record`
-writes results/binas_cifar10.json with the ablation of table 2 and the paper's figures beside ours.
+writes results/binas_cifar10SUFFIX.json with the ablation of table 2 and the paper's figures beside ours.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def summary(args: argparse.Namespace) -> None:
             }
     phases, splits = {**facts["history"], "final": training["history"]}, run.read("splits.json")
     images = len(splits["train"])
-    print(record("binas_cifar10" if args.preset == "small" else f"binas_cifar10_{args.preset}", {
+    print(record(f"binas_cifar10{args.suffix}", {
         "preset": args.preset, "training_images": images, "validation_images": len(splits["val"]),
         "certificate": result.certificate,
         "entries": 1 + sum(len(c.options) for c in choices),
@@ -136,6 +136,7 @@ def summary(args: argparse.Namespace) -> None:
         "heaviest_val_accuracy": facts["heaviest_accuracy"],
         "frontier_points": len(result.frontier),
         "networks_trained_alone": points,
+        "alone_epochs": sorted({len(p["alone"]["loss"]) for p in trained}),
         "order_of_networks_trained_alone": order,
         "paper": PAPER,
     }))  # fmt: skip
@@ -157,6 +158,7 @@ def main() -> None:
     parser.add_argument("--passes", type=int, default=500)
     parser.add_argument("--held-out", type=int, default=320)
     parser.add_argument("--alone-epochs", type=int, default=16)
+    parser.add_argument("--suffix", default="", help="of the result's name, for another setting than the default")
     parser.add_argument("--part", default="0/1", help="of the ten networks: i/n")
     args = parser.parse_args()
     {"search": search, "alone": alone, "record": summary}[args.what](args)

@@ -16,12 +16,10 @@ Forward = Callable[[Tensor], Tensor]
 
 
 @torch.no_grad()
-def correct(
-    forward: Forward, feed: Feed, index: Index, batch: int = 512, mirror: bool = False
-) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Whether each image of `index`, or its mirror image, is classified correctly, in order."""
+def correct(forward: Forward, feed: Feed, index: Index, batch: int = 512) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Whether each image of `index` is classified correctly, in order."""
     right = []
-    for x, y in feed.plain(index, batch, mirror):
+    for x, y in feed.plain(index, batch):
         with feed.engine.autocast():
             right.append(forward(x).argmax(1) == y)
     return torch.cat(right).cpu().numpy()

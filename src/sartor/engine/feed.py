@@ -41,13 +41,13 @@ class Feed:
         e = self.engine
         return Batches(self.images, index, batch, self.seeds, name, device=e.device, rank=e.rank, world=e.world)
 
-    def plain(self, index: Index, batch: int, mirror: bool = False) -> Iterator[tuple[Tensor, Tensor]]:
-        """Every image once, in order, as it is (or its mirror image); the same in every process."""
+    def plain(self, index: Index, batch: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Every image once, in order, as it is; the same in every process."""
         ordered = Batches(
             self.images, index, batch, self.seeds, "plain", shuffle=False, drop_last=False, device=self.engine.device
         )
         for pixels, labels in ordered.epoch(0):
-            yield self._ready((pixels.flip(3) if mirror else pixels).float()), labels
+            yield self._ready(pixels.float()), labels
 
     def _ready(self, pixels: Tensor) -> Tensor:
         mean, std = self._statistics

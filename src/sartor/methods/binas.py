@@ -18,7 +18,7 @@ import torch
 from sartor.data.augment import Augment
 from sartor.drawn import Drawn
 from sartor.engine import checkpoint, distill
-from sartor.engine.evaluate import accuracy, correct, recalibrate
+from sartor.engine.evaluate import Forward, accuracy, correct, recalibrate
 from sartor.engine.fit import Training, fit, nothing
 from sartor.engine.network import calibration
 from sartor.engine.recipe import Recipe
@@ -36,6 +36,10 @@ from sartor.ranking import quality
 _FIRST = 16  # passes that see all images, at least: few are enough for what leads, and doubt must be known
 _DECK = 36  # images to which paths are dealt evenly: a GPU meets the same shapes again
 _OUTCOMES_A_TERM = 8  # least outcomes for every coefficient of the joint estimate
+
+
+def _of_mirror_images(forward: Forward, images: torch.Tensor) -> torch.Tensor:
+    return forward(images.flip(3))
 
 
 @final
@@ -253,12 +257,12 @@ class BINAS(Method):
         rng = job.seeds.rng("held out")
         archs = [job.space.sample(rng) for _ in range(self.held_out)]
         seen = np.zeros((2, len(archs)))  # on every second image, and on the others: how much of it is the images' luck
-        views = (False, True) if self._mirrors(job) else (False,)
         with job.run.reporter.bar("held-out networks", len(archs)) as bar:
             for n, arch in enumerate(archs):
                 if n % job.engine.world == job.engine.rank:
-                    batch, one = per_forward(job.engine.device.type), partial(net, who=arch)
-                    right = np.mean([correct(one, job.feed, job.splits.val, batch, mirror) for mirror in views], 0)
+                    one, batch = partial(net, who=arch), per_forward(job.engine.device.type)
+                    views = [one, partial(_of_mirror_images, one)] if self._mirrors(job) else [one]
+                    right = np.mean([correct(view, job.feed, job.splits.val, batch) for view in views], 0)
                     seen[:, n] = right[::2].sum(), right[1::2].sum()
                 bar.to(n + 1)
         seen, images = job.engine.sum(seen), len(job.splits.val)
