@@ -10,7 +10,7 @@ One core. Run: python reproduce/binas_optimisers.py [runs/NAME]
 
 from __future__ import annotations
 
-import json
+import argparse
 import os
 import statistics
 import sys
@@ -24,9 +24,11 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 from _record import record  # noqa: E402
 
 from sartor.costs.base import CostTable, priced  # noqa: E402
+from sartor.errors import SartorError  # noqa: E402
 from sartor.predictors.contributions import assemble, entries  # noqa: E402
 from sartor.quadratic import Limit, Quadratic  # noqa: E402
 from sartor.registry import COSTS, SPACES  # noqa: E402
+from sartor.run import Run  # noqa: E402
 from sartor.solvers._relaxed import Groups  # noqa: E402
 from sartor.solvers.base import Problem  # noqa: E402
 from sartor.solvers.evolution import Evolution  # noqa: E402
@@ -46,9 +48,9 @@ SOLVERS = {
 
 
 def measured(run: Path) -> tuple[Quadratic, Quadratic, str]:
-    score = Quadratic.from_json(json.loads((run / "score.json").read_text())["score"])
-    table = CostTable.from_json(json.loads((run / "costs/latency.json").read_text()))
-    return score, table.form, f"measured: {run.name}"
+    finished = Run.open(run)
+    score = Quadratic.from_json(finished.read("score.json")["score"])
+    return score, CostTable.from_json(finished.read("costs/latency.json")).form, f"measured: {run.name}"
 
 
 def made(seed: int = 0) -> tuple[Quadratic, Quadratic, str]:
@@ -142,8 +144,14 @@ def draw(rows: list[dict], seconds: float, path: Path) -> None:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path, nargs="?", help="a finished run; without one, a problem is made")
+    args = parser.parse_args()
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    score, latency, origin = measured(Path(sys.argv[1])) if len(sys.argv) > 1 else made()
+    try:
+        score, latency, origin = measured(args.run) if args.run else made()
+    except SartorError as error:
+        parser.error(str(error))
     rows, seconds, points = compare(score, latency)
     table = summary(rows)
     argmax = [v for row in rows for v in row["violation_of_plain_argmax"]]
