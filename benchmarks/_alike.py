@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from sartor.core.seeds import Seeds
 from sartor.data.augment import statistics
 from sartor.data.open import open_data
 from sartor.data.split import split
@@ -17,9 +18,8 @@ from sartor.engine.evaluate import accuracy
 from sartor.engine.feed import Feed
 from sartor.engine.network import train_network
 from sartor.engine.recipe import Recipe
-from sartor.progress import Reporter
-from sartor.run import Run
-from sartor.seeds import Seeds
+from sartor.runs.directory import Run
+from sartor.runs.progress import Reporter
 
 
 class Alike:

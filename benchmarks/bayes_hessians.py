@@ -17,8 +17,8 @@ import torch.nn.functional as F
 from _record import record
 from torch import nn
 
-from sartor.engine.hessian import diagonal
-from sartor.engine.recursive import recursive_diagonals
+from sartor.engine.curvature.hessian import diagonal
+from sartor.engine.curvature.recursive import recursive_diagonals
 
 
 class Switched(nn.Module):

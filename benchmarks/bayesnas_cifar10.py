@@ -24,18 +24,18 @@ import torch
 from _alike import Alike
 from _record import record
 
-from sartor.arch import canonical
+from sartor.core.arch import canonical
+from sartor.core.task import Task
 from sartor.engine.recipe import Recipe
-from sartor.genotype import PUBLISHED, Genotype
 from sartor.methods.base import Job
-from sartor.methods.bayesnas import BayesNAS
-from sartor.progress import Reporter
-from sartor.run import Run, write_json
+from sartor.methods.bayesnas.method import BayesNAS
+from sartor.runs.directory import Run, write_json
+from sartor.runs.progress import Reporter
 from sartor.solvers import solve
 from sartor.solvers.base import Problem
-from sartor.spaces._darts_nets import CellNet, Frame
-from sartor.spaces.freecells import FreeCells
-from sartor.task import Task
+from sartor.spaces.cells.freecells import FreeCells
+from sartor.spaces.cells.genotype import PUBLISHED, Genotype
+from sartor.spaces.cells.nets import CellNet, Frame
 
 STRENGTHS = (0.01, 0.007, 0.005)
 PAPER = {  # test error in percent, parameters in millions, of networks trained for 600 epochs

@@ -26,20 +26,20 @@ from _record import record
 from scipy.stats import spearmanr
 from torch import nn
 
+from sartor.core.seeds import Seeds
 from sartor.data.open import open_data
 from sartor.data.split import split
+from sartor.engine.curvature.hessian import diagonal
 from sartor.engine.device import Engine
 from sartor.engine.distill import label_loss
 from sartor.engine.feed import Feed
 from sartor.engine.fit import Training, fit, nothing
-from sartor.engine.hessian import diagonal
-from sartor.methods._bayes_search import Search
 from sartor.methods.base import Job
-from sartor.methods.bayesnas import BayesNAS
-from sartor.progress import Reporter
-from sartor.run import Run
-from sartor.seeds import Seeds
-from sartor.spaces.freecells import FreeCells
+from sartor.methods.bayesnas.method import BayesNAS
+from sartor.methods.bayesnas.search import Search
+from sartor.runs.directory import Run
+from sartor.runs.progress import Reporter
+from sartor.spaces.cells.freecells import FreeCells
 
 EPOCHS = 3  # of one measurement, of which the first is not counted: steps are recorded in it
 

@@ -24,21 +24,21 @@ import numpy as np
 from _alike import Alike
 from _record import record
 
-from sartor.arch import Arch
+from sartor.core.arch import Arch
+from sartor.core.quadratic import Limit
 from sartor.costs.macs import Macs
 from sartor.costs.params import Params
 from sartor.engine.network import train_network
 from sartor.engine.recipe import Recipe
 from sartor.methods.base import Job
-from sartor.methods.bayesnas import BayesNAS
+from sartor.methods.bayesnas.method import BayesNAS
 from sartor.methods.random import Random
-from sartor.progress import Reporter
-from sartor.quadratic import Limit
-from sartor.run import Run
+from sartor.runs.directory import Run
+from sartor.runs.progress import Reporter
 from sartor.solvers import solve
 from sartor.solvers.base import Problem
-from sartor.spaces._tree import PATHS
-from sartor.spaces.treecell import TreeCells
+from sartor.spaces.treecell.space import TreeCells
+from sartor.spaces.treecell.tree import PATHS
 
 PAPER = {"test_error": 2.41, "parameters_millions": 3.4, "gpu_days": 0.1, "whole_parameters_millions": 5.7}
 SHARE = 0.5  # of the minutes, for the search

@@ -20,10 +20,10 @@ from _record import record
 from scipy.stats import kendalltau, spearmanr
 
 import sartor
-from sartor.arch import Choice
+from sartor.core.arch import Choice
+from sartor.core.quadratic import Quadratic
 from sartor.predictors.ablation import ablate
-from sartor.quadratic import Quadratic
-from sartor.run import Run
+from sartor.runs.directory import Run
 
 NETWORKS = 10
 PAPER = {
@@ -63,9 +63,9 @@ def alone(args: argparse.Namespace) -> None:
     """Train this part's networks from scratch."""
     from _alike import Alike
 
-    from sartor.arch import Arch
+    from sartor.core.arch import Arch
     from sartor.engine.recipe import Recipe
-    from sartor.spaces.mobile import Mobile
+    from sartor.spaces.mobile.space import Mobile
 
     part, parts = (int(n) for n in args.part.split("/"))
     alike = Alike(args.data, args.out / "alone", args.device, Recipe(epochs=args.alone_epochs, batch=256, lr=0.2))

@@ -16,14 +16,14 @@ import numpy as np
 from _record import record
 from latency_table import TASKS
 
+from sartor.core.quadratic import Limit
 from sartor.costs.base import Price, distinct, priced
-from sartor.costs.latency import Latency, as_deployed, corrected
+from sartor.costs.latency.cost import Latency, as_deployed, corrected
 from sartor.costs.macs import Macs
-from sartor.export import export_onnx
-from sartor.quadratic import Limit
+from sartor.deploy.export import export_onnx
 from sartor.solvers import solve
 from sartor.solvers.base import Problem
-from sartor.spaces.mobile import Mobile
+from sartor.spaces.mobile.space import Mobile
 
 
 def made_up_score(space, task):

@@ -26,12 +26,12 @@ from sartor.compression.options import Options
 from sartor.compression.pipeline import record as record_options
 from sartor.compression.stages import Cut
 from sartor.compression.table import layer_table
-from sartor.costs.latency import Latency
+from sartor.costs.latency.cost import Latency
 from sartor.engine import checkpoint
 from sartor.engine.network import train_network
 from sartor.engine.recipe import Recipe
-from sartor.progress import Reporter
-from sartor.run import write_json
+from sartor.runs.directory import write_json
+from sartor.runs.progress import Reporter
 
 
 class Block(nn.Module):

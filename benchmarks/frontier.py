@@ -14,7 +14,7 @@ import time
 import numpy as np
 from _record import record
 
-from sartor.quadratic import Limit, Quadratic
+from sartor.core.quadratic import Limit, Quadratic
 from sartor.solvers.base import Problem
 from sartor.solvers.exhaustive import Exhaustive
 from sartor.solvers.frontier import ExactFrontier, frontier

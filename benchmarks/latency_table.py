@@ -14,12 +14,12 @@ import numpy as np
 from _record import record
 from scipy.stats import kendalltau, spearmanr
 
-from sartor.costs._runtimes import Reference, threads_of_torch
-from sartor.costs._timing import interleaved, polished
-from sartor.costs.latency import Latency, as_deployed
+from sartor.core.task import Task
+from sartor.costs.latency.cost import Latency, as_deployed
 from sartor.costs.macs import Macs
-from sartor.spaces.mobile import Mobile
-from sartor.task import Task
+from sartor.deploy.runtimes.all import Reference, threads_of_torch
+from sartor.deploy.timing import interleaved, polished
+from sartor.spaces.mobile.space import Mobile
 
 TASKS = {"tiny": Task(10, 8, 1), "small": Task(10, 32), "medium": Task(20, 64), "paper": Task(1000, 224)}
 

@@ -19,12 +19,12 @@ import numpy as np
 import torch
 from _record import record
 
-from sartor.drawn import Drawn
+from sartor.core.task import Task
 from sartor.engine import distill
 from sartor.engine.device import Engine
-from sartor.engine.graphs import Repeated
-from sartor.spaces.mobile import Mobile
-from sartor.task import Task
+from sartor.engine.replay import Repeated
+from sartor.spaces.draw import Drawn
+from sartor.spaces.mobile.space import Mobile
 
 CASES = {
     "cpu": [(Task(10, 32), 72, 8), (Task(20, 64), 36, 8), (Task(10, 8, 1), 72, 20)],

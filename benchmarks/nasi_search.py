@@ -21,11 +21,11 @@ from _record import record
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "reproduce"))
 from nasi_data import Cifar, nasbench201
 
-from sartor.arch import Arch
+from sartor.core.arch import Arch
+from sartor.core.seeds import Seeds
+from sartor.core.task import Task
 from sartor.methods.nasi import NASI, Source
-from sartor.seeds import Seeds
-from sartor.spaces.nasbench201 import NasBench201
-from sartor.task import Task
+from sartor.spaces.nasbench201.space import NasBench201
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "real images and labels": {},

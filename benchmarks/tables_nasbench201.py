@@ -19,9 +19,9 @@ from scipy import stats
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 from tables_nasbench201 import DEVICES, convert, data_folder
 
-from sartor.solvers._pareto import pareto
-from sartor.table_files import Cost, read_samples, read_space
-from sartor.tables import check_tables, fit_tables, frontier_tables
+from sartor.solvers.pareto import pareto
+from sartor.tables.files import Cost, read_samples, read_space
+from sartor.tables.fit import check_tables, fit_tables, frontier_tables
 
 SEEDS = range(3)
 

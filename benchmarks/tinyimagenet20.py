@@ -18,7 +18,7 @@ import numpy as np
 from _record import record
 
 import sartor
-from sartor.run import Run
+from sartor.runs.directory import Run
 
 
 def unpack(source: Path, target: Path) -> Path:

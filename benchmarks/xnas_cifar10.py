@@ -20,7 +20,7 @@ from pathlib import Path
 from _record import record
 
 import sartor
-from sartor.run import Run
+from sartor.runs.directory import Run
 
 METHODS = ("xnas", "darts")
 RANDOM = 5
@@ -46,8 +46,8 @@ def cells(out: Path, beside: Sequence[str]) -> dict:
     """Every network to train alike: name -> genotype."""
     import numpy as np
 
-    from sartor.genotype import PUBLISHED as published
-    from sartor.spaces.darts import Darts
+    from sartor.spaces.cells.darts import Darts
+    from sartor.spaces.cells.genotype import PUBLISHED as published
 
     space, rng, found = Darts(), np.random.default_rng(0), {}
     for method in METHODS:
@@ -62,7 +62,7 @@ def train(args: argparse.Namespace) -> None:
     from _alike import Alike
 
     from sartor.engine.recipe import Recipe
-    from sartor.spaces._darts_nets import CellNet, Frame
+    from sartor.spaces.cells.nets import CellNet, Frame
 
     part, parts = (int(n) for n in args.part.split("/"))
     recipe = Recipe(epochs=args.train_epochs, batch=128, lr=0.1, augment="standard")

@@ -21,9 +21,9 @@ import time
 import torch
 from _record import record
 
-from sartor.engine.graphs import Repeated
-from sartor.spaces.darts import Darts
-from sartor.task import Task
+from sartor.core.task import Task
+from sartor.engine.replay import Repeated
+from sartor.spaces.cells.darts import Darts
 
 LEFT = (7, 5, 3, 1)
 

@@ -63,8 +63,8 @@ def main() -> None:
         return
     out = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(tempfile.mkdtemp(prefix="nasbench201-"))
     convert(root, out)
-    from sartor.table_files import read_samples, read_space, write_score
-    from sartor.tables import check_tables, fit_tables, frontier_tables, limits_from, open_costs
+    from sartor.tables.files import read_samples, read_space, write_score
+    from sartor.tables.fit import check_tables, fit_tables, frontier_tables, limits_from, open_costs
 
     choices = read_space(out / "space.toml")
     scores = {}

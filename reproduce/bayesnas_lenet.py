@@ -37,17 +37,17 @@ from sartor.compression.finetune import finetune  # noqa: E402
 from sartor.compression.given import open_job  # noqa: E402
 from sartor.compression.options import Options  # noqa: E402
 from sartor.compression.rounds import Sparse, best, run_rounds, table  # noqa: E402
+from sartor.core.quadratic import Limit  # noqa: E402
 from sartor.costs.base import Cost, counted, silent  # noqa: E402
 from sartor.data.augment import Augment  # noqa: E402
-from sartor.deployed import evaluating  # noqa: E402
+from sartor.deploy.module import evaluating  # noqa: E402
 from sartor.engine import checkpoint  # noqa: E402
 from sartor.engine.evaluate import accuracy  # noqa: E402
 from sartor.engine.feed import Feed  # noqa: E402
 from sartor.engine.network import train_network  # noqa: E402
 from sartor.engine.recipe import Recipe  # noqa: E402
-from sartor.progress import Reporter  # noqa: E402
-from sartor.quadratic import Limit  # noqa: E402
-from sartor.run import write_json  # noqa: E402
+from sartor.runs.directory import write_json  # noqa: E402
+from sartor.runs.progress import Reporter  # noqa: E402
 from sartor.solvers.base import Problem  # noqa: E402
 
 PAPER = {

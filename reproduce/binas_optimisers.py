@@ -23,19 +23,19 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 from _record import record  # noqa: E402
 
+from sartor.core.errors import SartorError  # noqa: E402
+from sartor.core.quadratic import Limit, Quadratic  # noqa: E402
+from sartor.core.registry import COSTS, SPACES  # noqa: E402
+from sartor.core.task import Task  # noqa: E402
 from sartor.costs.base import CostTable, priced  # noqa: E402
-from sartor.errors import SartorError  # noqa: E402
 from sartor.predictors.contributions import assemble, entries  # noqa: E402
-from sartor.quadratic import Limit, Quadratic  # noqa: E402
-from sartor.registry import COSTS, SPACES  # noqa: E402
-from sartor.run import Run  # noqa: E402
-from sartor.solvers._relaxed import Groups  # noqa: E402
+from sartor.runs.directory import Run  # noqa: E402
 from sartor.solvers.base import Problem  # noqa: E402
 from sartor.solvers.evolution import Evolution  # noqa: E402
 from sartor.solvers.frank_wolfe import FrankWolfe  # noqa: E402
 from sartor.solvers.frontier import frontier  # noqa: E402
 from sartor.solvers.milp import Milp  # noqa: E402
-from sartor.task import Task  # noqa: E402
+from sartor.solvers.relaxed import Groups  # noqa: E402
 
 BUDGETS = 10
 SEEDS = range(5)

@@ -30,11 +30,11 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 from _record import record  # noqa: E402
 
-from sartor.context import reopened  # noqa: E402
 from sartor.engine import checkpoint  # noqa: E402
 from sartor.engine.evaluate import correct  # noqa: E402
-from sartor.methods._outcomes import Outcomes  # noqa: E402
-from sartor.methods._tally import Tally  # noqa: E402
+from sartor.methods.binas.outcomes import Outcomes  # noqa: E402
+from sartor.methods.binas.tally import Tally  # noqa: E402
+from sartor.pipeline.context import reopened  # noqa: E402
 from sartor.predictors.ablation import ablate  # noqa: E402
 from sartor.predictors.bilinear import Bilinear  # noqa: E402
 from sartor.predictors.contributions import entries, estimate, forced  # noqa: E402
@@ -43,8 +43,8 @@ from sartor.predictors.least_squares import LeastSquares  # noqa: E402
 from sartor.predictors.mlp import MLP  # noqa: E402
 from sartor.predictors.quadratic import FullQuadratic  # noqa: E402
 from sartor.predictors.shrinkage import led, shrunk  # noqa: E402
-from sartor.progress import Reporter  # noqa: E402
-from sartor.run import Run  # noqa: E402
+from sartor.runs.directory import Run  # noqa: E402
+from sartor.runs.progress import Reporter  # noqa: E402
 
 BATCH = 400  # images that share a path in single-path sampling
 

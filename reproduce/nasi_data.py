@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from sartor.bench.tables import Table, read_table
 from sartor.data.open import open_data
-from sartor.data.tables import Table, read_table
-from sartor.spaces.nasbench201 import NasBench201
+from sartor.spaces.nasbench201.space import NasBench201
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = Path(os.environ.get("SARTOR_TEST_DATA", "../shared/data"))

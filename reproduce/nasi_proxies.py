@@ -35,14 +35,14 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 from _record import record  # noqa: E402
 
-from sartor.arch import Arch  # noqa: E402
+from sartor.bench.tables import Table  # noqa: E402
+from sartor.core.arch import Arch  # noqa: E402
+from sartor.core.registry import PROXIES  # noqa: E402
+from sartor.core.task import Task  # noqa: E402
 from sartor.costs.macs import Macs  # noqa: E402
 from sartor.costs.params import Params  # noqa: E402
-from sartor.data.tables import Table  # noqa: E402
-from sartor.proxies._aggregate import aggregate  # noqa: E402
-from sartor.registry import PROXIES  # noqa: E402
-from sartor.spaces.nasbench201 import NasBench201  # noqa: E402
-from sartor.task import Task  # noqa: E402
+from sartor.proxies.aggregate import aggregate  # noqa: E402
+from sartor.spaces.nasbench201.space import NasBench201  # noqa: E402
 
 TASK, TIMED = Task(10, 32), 20
 SETTINGS = {"published": (5, 16, 64), "sketch": (1, 8, 32)}  # cells a stage, channels, images

@@ -28,11 +28,11 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 from _record import record  # noqa: E402
 
-from sartor.arch import Arch  # noqa: E402
+from sartor.core.arch import Arch  # noqa: E402
+from sartor.core.seeds import Seeds  # noqa: E402
+from sartor.core.task import Task  # noqa: E402
 from sartor.methods.nasi import NASI, Reward, _noise, _smaller  # noqa: E402
-from sartor.seeds import Seeds  # noqa: E402
-from sartor.spaces.nasbench201 import NasBench201  # noqa: E402
-from sartor.task import Task  # noqa: E402
+from sartor.spaces.nasbench201.space import NasBench201  # noqa: E402
 
 DATA = Path(os.environ.get("SARTOR_TEST_DATA", "../shared/data"))
 LONG, SHORT = 200, 60  # steps

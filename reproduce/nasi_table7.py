@@ -42,10 +42,10 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 from _record import record  # noqa: E402
 
-from sartor.engine.curvature import batch_trace, exact_trace, prepare, sum_trace  # noqa: E402
+from sartor.core.task import Task  # noqa: E402
+from sartor.engine.curvature.kernel import batch_trace, exact_trace, prepare, sum_trace  # noqa: E402
 from sartor.engine.evaluate import recalibrate  # noqa: E402
-from sartor.spaces.nasbench1shot1 import NasBench1Shot1  # noqa: E402
-from sartor.task import Task  # noqa: E402
+from sartor.spaces.nasbench1shot1.space import NasBench1Shot1  # noqa: E402
 
 BATCHES, FIGURE, MANY = (4, 8, 16, 32, 64, 128), 64, 256
 ROW = (*map(str, BATCHES), "sum")  # of table 7, in its order

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 from _record import record  # noqa: E402
 
-from sartor.genotype import PUBLISHED  # noqa: E402
+from sartor.spaces.cells.genotype import PUBLISHED  # noqa: E402
 
 PAPER = {
     "SNAS": 0.625,

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 from _record import record  # noqa: E402
 
-from sartor.experts import Experts, softmax_rewards  # noqa: E402
+from sartor.methods.xnas.experts import Experts, softmax_rewards  # noqa: E402
 
 RUNS, EXPERTS, STEPS, RATE = 200, 8, 1000, 3e-3
 DECAYS = (0.0, 1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1)

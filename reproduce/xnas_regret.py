@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 from _record import record  # noqa: E402
 
-from sartor.experts import Experts, softmax_rewards  # noqa: E402
+from sartor.methods.xnas.experts import Experts, softmax_rewards  # noqa: E402
 
 STEPS, RATE = 1000, 0.1
 COUNTS, SIGMAS = (2, 4, 8, 16, 32, 64), (0.5, 1.0, 2.0, 5.0, 10.0)

@@ -10,18 +10,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sartor import options, pipeline, stages
-from sartor.context import open_context, record
+from sartor.core.registry import SPACES
+from sartor.core.seeds import Seeds
 from sartor.data.augment import statistics
 from sartor.data.open import open_data
 from sartor.data.split import split
 from sartor.engine.device import Engine
 from sartor.engine.feed import Feed
 from sartor.methods.base import Job
-from sartor.progress import Reporter
-from sartor.registry import SPACES
-from sartor.run import Run
-from sartor.seeds import Seeds
+from sartor.pipeline import options, stages
+from sartor.pipeline import order as pipeline
+from sartor.pipeline.context import open_context, record
+from sartor.runs.directory import Run
+from sartor.runs.progress import Reporter
 
 CLASSES = ("links", "Mitte", "右")
 QUICK = {

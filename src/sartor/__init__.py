@@ -13,11 +13,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from sartor.arch import Arch, Choice
-from sartor.errors import BadInput, Diverged, Infeasible, MissingDependency, RunError, SartorError, SolverError
-from sartor.quadratic import Limit, Quadratic
-from sartor.result import Result, load
-from sartor.task import Task
+from sartor.api.result import Result, load
+from sartor.core.arch import Arch, Choice
+from sartor.core.errors import BadInput, Diverged, Infeasible, MissingDependency, RunError, SartorError, SolverError
+from sartor.core.quadratic import Limit, Quadratic
+from sartor.core.task import Task
 from sartor.version import __version__ as __version__
 
 __all__ = [
@@ -38,9 +38,9 @@ def fit(data: str | Path, *, out: str | Path | None = None, quiet: bool | None =
     `runtime`, `threads`, `seed`, `image`, `devices`, `nodes`; ``method={"passes": 4}`` and the like set a group's own
     options. The same call resumes an interrupted run.
     """
-    from sartor import options as opts
-    from sartor import pipeline
-    from sartor.progress import Reporter
+    from sartor.pipeline import options as opts
+    from sartor.pipeline import order as pipeline
+    from sartor.runs.progress import Reporter
 
     if not isinstance(data, (str, Path)):
         raise BadInput(f"data must be a path or a name, but is a {type(data).__name__}. Save arrays with numpy.savez.")
@@ -52,9 +52,9 @@ def fit(data: str | Path, *, out: str | Path | None = None, quiet: bool | None =
 
 def solve(run: str | Path, *, quiet: bool | None = None, **budgets: str | float) -> Result:
     """Another budget on a finished run: no search again."""
-    from sartor import pipeline
-    from sartor.options import parse_budgets
-    from sartor.progress import Reporter
+    from sartor.pipeline import order as pipeline
+    from sartor.pipeline.options import parse_budgets
+    from sartor.runs.progress import Reporter
 
     return load(pipeline.solve(Path(run), parse_budgets(budgets), Reporter(quiet)))
 
@@ -73,12 +73,12 @@ def compress(
     or as shares of the given network: ``compress(net, "photos/", latency="2ms", macs="40%")``. Other options are the
     command line's: `structures` ("filter,shape"), `effort`, `rounds`, `epochs`, `strength`, `device`, `seed`, ...
     """
-    from sartor import options as opts
-    from sartor.cli_compress import default_folder
+    from sartor.cli.compress import default_folder
     from sartor.compression.given import inherited
     from sartor.compression.options import from_mapping
     from sartor.compression.pipeline import compress as run
-    from sartor.progress import Reporter
+    from sartor.pipeline import options as opts
+    from sartor.runs.progress import Reporter
 
     named = isinstance(model, (str, Path))
     name = str(model) if named else f"{type(model).__module__}:{type(model).__qualname__}"

@@ -1,5 +1,5 @@
 """``python -m sartor``."""
 
-from sartor.cli import main
+from sartor.cli.main import main
 
 main()

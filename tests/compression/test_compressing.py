@@ -14,11 +14,11 @@ from nets import Deciding, plain
 from typer.testing import CliRunner
 
 import sartor
-from sartor.cli import app
-from sartor.compression import finetune, given, rebuild, rounds, stages
+from sartor.cli.main import app
+from sartor.compression import finetune, given, rounds, stages
 from sartor.compression.options import from_mapping
-from sartor.errors import BadInput, Infeasible, RunError
-from sartor.progress import Reporter
+from sartor.core.errors import BadInput, Infeasible, RunError
+from sartor.runs.progress import Reporter
 
 pytest.importorskip("torch_pruning")
 HERE = Path(__file__).parent
@@ -133,10 +133,10 @@ def test_a_module_of_ones_own_and_a_measured_latency(bars, tmp_path):
     result = sartor.compress(net, bars, out=tmp_path / "run", quiet=True, latency="50ms", params="70%", **QUICK)
     assert result.certificate["budgets"]["latency"]["measured"] <= 50
     assert all(torch.equal(v, before[k]) for k, v in net.state_dict().items())  # the given network is untouched
-    small = rebuild(result.path, plain())
+    small = given.reopen(result.path, plain())
     assert sum(p.numel() for p in small.parameters()) == result.certificate["costs"]["params"]["measured"]
     with pytest.raises(BadInput):  # nothing importable is named
-        rebuild(result.path)
+        given.reopen(result.path)
 
 
 def test_a_run_directory(finished, tmp_path):

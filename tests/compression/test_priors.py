@@ -6,7 +6,7 @@ from torch import nn
 
 from sartor.compression.priors import LayerPrior, Prior
 from sartor.compression.structures import of_layer
-from sartor.engine.recursive import recursive_diagonals
+from sartor.engine.curvature.recursive import recursive_diagonals
 
 
 def test_updates_are_those_of_algorithm_3():

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from sartor.compression.structures import STRUCTURES, of_layer, parse, shrink, view
-from sartor.errors import BadInput
+from sartor.core.errors import BadInput
 
 N, C, M, K = 3, 4, 2, 5
 EVERY = slice(None)

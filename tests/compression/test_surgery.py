@@ -8,17 +8,17 @@ import torch
 from nets import FACTORIES, Residual, warm
 from torch import nn
 
-from sartor.arch import Arch
 from sartor.compression.graph import widths
 from sartor.compression.space import Widths
 from sartor.compression.surgery import Plan, apply, branches
+from sartor.core.arch import Arch
+from sartor.core.errors import BadInput
+from sartor.core.quadratic import Limit
+from sartor.core.task import Task
 from sartor.costs.macs import Macs
 from sartor.costs.params import Params
-from sartor.errors import BadInput
-from sartor.quadratic import Limit
 from sartor.solvers import solve
 from sartor.solvers.base import Problem
-from sartor.task import Task
 
 TASK = Task(3, 8, 1)
 pytest.importorskip("torch_pruning")

@@ -5,10 +5,10 @@ import dataclasses
 import numpy as np
 import pytest
 
+from sartor.core.registry import COSTS, SPACES
+from sartor.core.task import Task
+from sartor.core.units import show
 from sartor.costs.base import Cost, CostTable
-from sartor.registry import COSTS, SPACES
-from sartor.task import Task
-from sartor.units import show
 
 TASK = Task(10, 12, 3)
 IMAGE = (3, 12, 12)

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import tiny
 
-from sartor.config import build
+from sartor.core.config import build
+from sartor.core.quadratic import Limit, Quadratic
+from sartor.core.registry import COSTS, METHODS
 from sartor.methods.base import Found, Method
-from sartor.quadratic import Limit, Quadratic
-from sartor.registry import COSTS, METHODS
 from sartor.solvers import solve
 from sartor.solvers.base import Problem
 

@@ -7,10 +7,10 @@ import math
 import pytest
 import torch
 
+from sartor.core.registry import PROXIES
+from sartor.core.task import Task
 from sartor.proxies.base import Proxy
-from sartor.registry import PROXIES
-from sartor.spaces.nasbench201 import NasBench201
-from sartor.task import Task
+from sartor.spaces.nasbench201.space import NasBench201
 
 TASK = Task(3, 8, 1)
 NAMES = PROXIES.names()

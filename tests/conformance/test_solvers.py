@@ -8,9 +8,9 @@ import math
 import numpy as np
 import pytest
 
-from sartor.errors import BadInput, Infeasible
-from sartor.quadratic import Limit, Quadratic
-from sartor.registry import SOLVERS
+from sartor.core.errors import BadInput, Infeasible
+from sartor.core.quadratic import Limit, Quadratic
+from sartor.core.registry import SOLVERS
 from sartor.solvers import solve
 from sartor.solvers.base import Problem, Solver
 

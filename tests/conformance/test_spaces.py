@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from sartor.arch import Arch, canonical, from_names
-from sartor.registry import SPACES
+from sartor.core.arch import Arch, canonical, from_names
+from sartor.core.registry import SPACES
+from sartor.core.task import Task
 from sartor.spaces.base import Gates, Space
-from sartor.task import Task
 
 TASK = Task(4, 12, 3)
 NAMES = SPACES.names()

@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 
-from sartor.costs._calibration import Fit, fit, lightest, networks
+from sartor.core.errors import SartorError
+from sartor.core.task import Task
+from sartor.costs.latency.calibration import Fit, fit, lightest, networks
 from sartor.costs.params import Params
-from sartor.errors import SartorError
-from sartor.spaces.mobile import Mobile
-from sartor.task import Task
+from sartor.spaces.mobile.space import Mobile
 
 TASK = Task(10, 8, 1)
 SPACE = Mobile(preset="tiny")

@@ -2,13 +2,13 @@ import pytest
 import torch
 from torch import nn
 
+from sartor.core.errors import BadInput
+from sartor.core.task import Task
 from sartor.costs.base import CostTable
 from sartor.costs.macs import Macs
 from sartor.costs.memory import Memory
 from sartor.costs.params import Params
-from sartor.errors import BadInput
-from sartor.spaces.mobile import Mobile
-from sartor.task import Task
+from sartor.spaces.mobile.space import Mobile
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,13 @@ import json
 import pytest
 import torch
 
-from sartor.arch import Arch
-from sartor.costs._cache import PriceBook
+from sartor.core.arch import Arch
+from sartor.core.errors import BadInput
+from sartor.core.task import Task
 from sartor.costs.base import CostTable, Price
-from sartor.costs.latency import Latency, as_deployed, corrected
-from sartor.errors import BadInput
-from sartor.spaces.mobile import Mobile
-from sartor.task import Task
+from sartor.costs.latency.cache import PriceBook
+from sartor.costs.latency.cost import Latency, as_deployed, corrected
+from sartor.spaces.mobile.space import Mobile
 
 pytest.importorskip("onnxruntime")
 TASK = Task(10, 8, 1)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from sartor.costs._timing import Timing, interleaved, interval, polished, visit
+from sartor.deploy.timing import Timing, interleaved, interval, polished, visit
 
 
 @pytest.mark.parametrize("n", [6, 9, 15, 40])

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from sartor.data.arrays import digits, fit_square, from_arrays, from_npz
+from sartor.core.errors import BadInput
 from sartor.data.open import open_data
-from sartor.errors import BadInput
+from sartor.data.sources.arrays import digits, fit_square, from_arrays, from_npz
 
 RNG = np.random.default_rng(0)
 Y = np.arange(12) % 3

@@ -6,11 +6,11 @@ import torch
 from PIL import Image, ImageEnhance, ImageOps
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from sartor.core.errors import BadInput
+from sartor.core.task import Task
 from sartor.data import rand_augment as ra
-from sartor.data.arrays import from_arrays
 from sartor.data.augment import Augment, crop_flip, cutout, erase, statistics
-from sartor.errors import BadInput
-from sartor.task import Task
+from sartor.data.sources.arrays import from_arrays
 
 STRONG = Augment(pad=4, flip=True, rand_augment=2, cutout=0.5, erase=0.5)
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from sartor.data.arrays import Arrays, from_arrays
+from sartor.core.errors import BadInput
+from sartor.core.seeds import Seeds
 from sartor.data.base import Images
 from sartor.data.batches import Batches
-from sartor.errors import BadInput
-from sartor.seeds import Seeds
+from sartor.data.sources.arrays import Arrays, from_arrays
 
 SEEDS = Seeds(3)
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sartor.core.errors import BadInput
 from sartor.data.open import open_data
-from sartor.errors import BadInput
 
 RNG = np.random.default_rng(0)
 

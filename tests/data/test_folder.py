@@ -13,15 +13,16 @@ import pytest
 import torch
 from PIL import Image, ImageOps
 
-from sartor.data import decode, folder
-from sartor.data.arrays import Arrays
+from sartor.core.errors import BadInput
+from sartor.core.seeds import Seeds
+from sartor.data import decode
 from sartor.data.batches import Batches
 from sartor.data.decode import Unusable, square
-from sartor.data.folder import Folder, open_folder
 from sartor.data.open import open_data
+from sartor.data.sources import folder
+from sartor.data.sources.arrays import Arrays
+from sartor.data.sources.folder import Folder, open_folder
 from sartor.data.split import split
-from sartor.errors import BadInput
-from sartor.seeds import Seeds
 
 RED, WHITE = (200, 30, 40), (255, 255, 255)
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sartor.data import idx
-from sartor.data.idx import read_idx
+from sartor.core.errors import BadInput
 from sartor.data.open import open_data
-from sartor.errors import BadInput
+from sartor.data.sources import idx
+from sartor.data.sources.idx import read_idx
 
 RNG = np.random.default_rng(0)
 

@@ -6,9 +6,9 @@ import sys
 import numpy as np
 import pytest
 
-from sartor.data import idx
+from sartor.core.errors import BadInput
 from sartor.data.open import open_data
-from sartor.errors import BadInput
+from sartor.data.sources import idx
 
 
 def test_a_pair_of_arrays():

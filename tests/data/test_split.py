@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sartor.data.arrays import Arrays, from_arrays
+from sartor.core.errors import BadInput
 from sartor.data.base import Splits
+from sartor.data.sources.arrays import Arrays, from_arrays
 from sartor.data.split import split
-from sartor.errors import BadInput
 
 
 def source(counts: list[int], test_counts: list[int] | None = None) -> Arrays:

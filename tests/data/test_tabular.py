@@ -5,13 +5,13 @@ import gzip
 import numpy as np
 import pytest
 
-from sartor.arch import Arch
-from sartor.data._nasbench101 import fingerprints, kept
-from sartor.data.tables import read_table
-from sartor.errors import BadInput
-from sartor.spaces.mobile import Mobile
-from sartor.spaces.nasbench1shot1 import NasBench1Shot1
-from sartor.spaces.nasbench201 import NasBench201
+from sartor.bench.nasbench101 import fingerprints, kept
+from sartor.bench.tables import read_table
+from sartor.core.arch import Arch
+from sartor.core.errors import BadInput
+from sartor.spaces.mobile.space import Mobile
+from sartor.spaces.nasbench1shot1.space import NasBench1Shot1
+from sartor.spaces.nasbench201.space import NasBench201
 
 SPACE = NasBench201()
 CELLS = [SPACE.describe(Arch(p)) for p in [(0,) * 6, (3,) * 6, (1, 2, 3, 4, 0, 1)]]

@@ -8,7 +8,7 @@ import torch
 from sartor.engine.fit import Training, fit
 from sartor.engine.network import train_network
 from sartor.engine.recipe import Recipe
-from sartor.spaces.darts import Darts
+from sartor.spaces.cells.darts import Darts
 
 
 def test_paths_are_dropped_more_and_more_and_the_auxiliary_head_is_gone_after_training(tmp_path):

@@ -5,8 +5,8 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
+from sartor.core.errors import RunError
 from sartor.engine import checkpoint
-from sartor.errors import RunError
 
 
 def same(a, b):

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from sartor.engine import curvature
-from sartor.engine.curvature import LOSSES, prepare
+from sartor.engine.curvature import kernel as curvature
+from sartor.engine.curvature.kernel import LOSSES, prepare
 
 CLASSES = 3
 

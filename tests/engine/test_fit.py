@@ -4,13 +4,13 @@ import tiny
 import torch
 from torch import nn
 
+from sartor.core.errors import BadInput, Diverged, RunError
 from sartor.engine import checkpoint
 from sartor.engine.distill import label_loss
 from sartor.engine.evaluate import accuracy, correct, recalibrate
 from sartor.engine.fit import Training, fit
 from sartor.engine.network import calibration, train_network
 from sartor.engine.recipe import Recipe
-from sartor.errors import BadInput, Diverged, RunError
 
 RECIPE = Recipe(epochs=4, batch=12, lr=0.05, augment="light", dropout=0.2)
 

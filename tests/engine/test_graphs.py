@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from sartor.drawn import Drawn
-from sartor.engine.graphs import Repeated
-from sartor.spaces.mobile import Mobile
-from sartor.task import Task
+from sartor.core.task import Task
+from sartor.engine.replay import Repeated
+from sartor.spaces.draw import Drawn
+from sartor.spaces.mobile.space import Mobile
 
 cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a CUDA device")
 

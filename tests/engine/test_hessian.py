@@ -5,9 +5,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from sartor.engine import hessian
-from sartor.engine.hessian import Categorical, Gaussian, diagonal
-from sartor.errors import BadInput
+from sartor.core.errors import BadInput
+from sartor.engine.curvature import hessian
+from sartor.engine.curvature.hessian import Categorical, Gaussian, diagonal
 
 CLASSES, SWITCHES = 3, 6
 

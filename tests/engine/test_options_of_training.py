@@ -2,9 +2,9 @@
 
 import pytest
 
+from sartor.core.errors import BadInput
 from sartor.engine.recipe import Recipe
-from sartor.errors import BadInput
-from sartor.methods.binas import BINAS
+from sartor.methods.binas.method import BINAS
 
 
 @pytest.mark.parametrize("wrong", [{"dropout": 1.0}, {"smoothing": -0.1}, {"momentum": 1.5}, {"weight_decay": -1.0}])

@@ -5,10 +5,10 @@ import pytest
 import torch
 from torch import nn
 
+from sartor.core.errors import BadInput
+from sartor.core.task import Task
 from sartor.engine.recipe import MovingAverage, Recipe
-from sartor.errors import BadInput
-from sartor.spaces.mobile import Mobile
-from sartor.task import Task
+from sartor.spaces.mobile.space import Mobile
 
 
 def test_the_rate_warms_up_linearly_and_decays_as_a_cosine():

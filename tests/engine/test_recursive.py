@@ -6,9 +6,9 @@ import torch.nn.functional as F
 from torch import nn
 from torch.func import functional_call
 
-from sartor.engine.hessian import Gaussian, diagonal
-from sartor.engine.recursive import recursive_diagonals
-from sartor.errors import BadInput
+from sartor.core.errors import BadInput
+from sartor.engine.curvature.hessian import Gaussian, diagonal
+from sartor.engine.curvature.recursive import recursive_diagonals
 
 
 def dense(net, name, x, y, loss=F.cross_entropy):

@@ -11,18 +11,18 @@ import numpy as np
 import torch
 from torch import nn
 
-from sartor.arch import Arch, Choice
+from sartor.core.arch import Arch, Choice
+from sartor.core.seeds import Seeds
+from sartor.core.task import Task
 from sartor.data.open import open_data
 from sartor.data.split import split
 from sartor.engine.device import Engine
 from sartor.engine.feed import Feed
 from sartor.methods.base import Job
-from sartor.progress import Reporter
-from sartor.run import Run
-from sartor.seeds import Seeds
+from sartor.runs.directory import Run
+from sartor.runs.progress import Reporter
 from sartor.spaces.base import Space
-from sartor.switches import Circuit, Switch
-from sartor.task import Task
+from sartor.spaces.switches import Circuit, Switch
 
 SIDE, CLASSES, OPERATIONS = 8, 4, 3
 WIDTH = 9  # the pixels that are looked at

@@ -9,20 +9,20 @@ import pytest
 import tiny
 import torch
 
-from sartor.arch import canonical
-from sartor.context import open_context
+from sartor.core.arch import canonical
+from sartor.core.errors import BadInput
+from sartor.engine.curvature.hessian import Gaussian, diagonal
 from sartor.engine.device import Engine
-from sartor.engine.hessian import Gaussian, diagonal
-from sartor.errors import BadInput
-from sartor.methods._bayes import THRESHOLD, Relevance, entropy
-from sartor.methods._bayes_search import Search, Switched
-from sartor.methods.bayesnas import BayesNAS
-from sartor.options import from_mapping
-from sartor.progress import Reporter
+from sartor.methods.bayesnas.method import BayesNAS
+from sartor.methods.bayesnas.relevance import THRESHOLD, Relevance, entropy
+from sartor.methods.bayesnas.search import Search, Switched
+from sartor.pipeline.context import open_context
+from sartor.pipeline.options import from_mapping
+from sartor.runs.progress import Reporter
 from sartor.solvers import solve
 from sartor.solvers.base import Problem
-from sartor.spaces.freecells import FreeCells
-from sartor.switches import Circuit, Switch
+from sartor.spaces.cells.freecells import FreeCells
+from sartor.spaces.switches import Circuit, Switch
 
 
 @pytest.fixture(autouse=True)

@@ -9,15 +9,15 @@ import pytest
 import tiny
 import torch
 
-from sartor.arch import Arch
+from sartor.core.arch import Arch
+from sartor.core.errors import BadInput
+from sartor.core.quadratic import Quadratic
+from sartor.core.registry import SPACES
 from sartor.engine.evaluate import correct
-from sartor.errors import BadInput
-from sartor.methods._outcomes import Outcomes
-from sartor.methods.binas import BINAS
+from sartor.methods.binas.method import BINAS
+from sartor.methods.binas.outcomes import Outcomes
 from sartor.predictors.contributions import assemble
 from sartor.predictors.shrinkage import contributions_of
-from sartor.quadratic import Quadratic
-from sartor.registry import SPACES
 
 SPACE = SPACES["mobile"]()
 IMAGES, PASSES = 600, 40

@@ -7,11 +7,11 @@ import pytest
 import tiny
 import torch
 
-from sartor.arch import Choice
-from sartor.methods import _tally
-from sartor.methods._focus import chances, chosen, gain
-from sartor.methods._outcomes import Outcomes
-from sartor.methods._tally import Tally
+from sartor.core.arch import Choice
+from sartor.methods.binas import tally as _tally
+from sartor.methods.binas.focus import chances, chosen, gain
+from sartor.methods.binas.outcomes import Outcomes
+from sartor.methods.binas.tally import Tally
 from sartor.predictors.joint import estimate_jointly
 
 CHOICES = (Choice("a.depth", ("1", "2", "3")), Choice("a.block1", ("x", "y")), Choice("b.block1", ("x", "y", "z")))

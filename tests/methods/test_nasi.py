@@ -5,14 +5,14 @@ import pytest
 import tiny
 import torch
 
-from sartor.config import build
-from sartor.engine.curvature import batch_trace
-from sartor.errors import BadInput
+from sartor.core.config import build
+from sartor.core.errors import BadInput
+from sartor.core.seeds import Seeds
+from sartor.core.task import Task
+from sartor.engine.curvature.kernel import batch_trace
 from sartor.methods.nasi import NASI, Reward, _noise, _smaller
-from sartor.seeds import Seeds
 from sartor.spaces.base import Gates
-from sartor.spaces.nasbench201 import OPERATIONS, NasBench201
-from sartor.task import Task
+from sartor.spaces.nasbench201.space import OPERATIONS, NasBench201
 
 TASK = Task(3, 8, 1)
 SPACE = NasBench201(sketch_cells=1, sketch_channels=16)

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 import tiny
 
-from sartor.config import build
-from sartor.methods._bayes_search import Search
-from sartor.methods.bayesnas import BayesNAS
-from sartor.quadratic import Limit
-from sartor.registry import COSTS, METHODS
+from sartor.core.config import build
+from sartor.core.quadratic import Limit
+from sartor.core.registry import COSTS, METHODS
+from sartor.methods.bayesnas.method import BayesNAS
+from sartor.methods.bayesnas.search import Search
 from sartor.solvers import solve
 from sartor.solvers.base import Problem
-from sartor.spaces._tree import EDGES, PATHS
-from sartor.spaces.darts_reduced import DartsReduced
-from sartor.spaces.treecell import TreeCells
+from sartor.spaces.cells.darts_reduced import DartsReduced
+from sartor.spaces.treecell.space import TreeCells
+from sartor.spaces.treecell.tree import EDGES, PATHS
 
 SPACES = {
     "treecell": TreeCells(blocks=1, channels=4, alpha=6),

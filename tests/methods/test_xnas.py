@@ -7,17 +7,17 @@ import pytest
 import tiny
 import torch
 
-from sartor.arch import canonical
+from sartor.core.arch import canonical
+from sartor.core.errors import BadInput
 from sartor.engine import checkpoint
-from sartor.errors import BadInput
-from sartor.experts import Experts, learning_rate
-from sartor.genotype import INPUTS, OPERATIONS
-from sartor.methods._mixture import Search, groups
 from sartor.methods.darts import DARTS
-from sartor.methods.xnas import XNAS, _Experts
+from sartor.methods.mixture import Search, groups
+from sartor.methods.xnas.experts import Experts, learning_rate
+from sartor.methods.xnas.method import XNAS, _Experts
 from sartor.solvers import solve
 from sartor.solvers.base import Problem
-from sartor.spaces.darts import Darts
+from sartor.spaces.cells.darts import Darts
+from sartor.spaces.cells.genotype import INPUTS, OPERATIONS
 
 SHORT = {"epochs": 2, "batch": 16, "augment": "none"}
 

@@ -3,9 +3,9 @@ import itertools
 import numpy as np
 import pytest
 
-from sartor.arch import Arch, Choice, active
+from sartor.core.arch import Arch, Choice, active
 from sartor.predictors.contributions import Entry, assemble, entries, estimate, forced
-from sartor.spaces.mobile import Mobile
+from sartor.spaces.mobile.space import Mobile
 
 # One stage as in the mobile space: depth 1 to 3 beyond block 1, and a block that nothing else decides about.
 STAGE = (

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from sartor.arch import Choice
-from sartor.errors import BadInput
+from sartor.core.arch import Choice
+from sartor.core.errors import BadInput
+from sartor.core.quadratic import Quadratic
 from sartor.predictors.joint import Paths, correlation, estimate_jointly, expressed, without_difficulty
-from sartor.quadratic import Quadratic
 
 CHOICES = (
     Choice("stage1.depth", ("1", "2")),

@@ -1,17 +1,17 @@
 import numpy as np
 import pytest
 
-from sartor.arch import Choice
-from sartor.errors import BadInput
-from sartor.predictors._closed_form import Centred, choose, low_rank, solve
-from sartor.predictors._features import Features, linear_terms, pair_term
+from sartor.core.arch import Choice
+from sartor.core.errors import BadInput
+from sartor.core.quadratic import Quadratic
+from sartor.core.registry import SPACES
 from sartor.predictors.ablation import ablate
 from sartor.predictors.base import Fitted
 from sartor.predictors.bilinear import Bilinear
+from sartor.predictors.closed_form import Centred, choose, low_rank, solve
+from sartor.predictors.features import Features, linear_terms, pair_term
 from sartor.predictors.least_squares import LeastSquares, contribution_features
 from sartor.predictors.quadratic import FullQuadratic
-from sartor.quadratic import Quadratic
-from sartor.registry import SPACES
 
 FREE = tuple(Choice(f"c{i}", ("a", "b", "c")) for i in range(5))
 # One stage of the mobile space in small: a depth of 1 to 3, three blocks; blocks 2 and 3 need the depth.

@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 
-from sartor.errors import BadInput
+from sartor.core.errors import BadInput
+from sartor.core.quadratic import Quadratic
+from sartor.core.registry import SPACES
 from sartor.predictors.contributions import assemble
 from sartor.predictors.shrinkage import contributions_of, led, likenesses, shrunk
-from sartor.quadratic import Quadratic
-from sartor.registry import SPACES
 
 CHOICES = SPACES["mobile"]().choices
 SIZES = tuple(len(c.options) for c in CHOICES)

@@ -5,7 +5,7 @@ import copy
 import torch
 from torch import nn
 
-from sartor.proxies._clone import clone
+from sartor.proxies.clone import clone
 
 
 class Odd(nn.Module):

@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from sartor.errors import BadInput
-from sartor.proxies._aggregate import aggregate
-from sartor.registry import PROXIES
+from sartor.core.errors import BadInput
+from sartor.core.registry import PROXIES
+from sartor.proxies.aggregate import aggregate
 
 
 def small():
@@ -114,7 +114,7 @@ def test_counts(batch):
 
 @pytest.mark.parametrize("form", ["batch", "sum", "exact"])
 def test_ntk_traces_agree_with_the_engine(form, batch):
-    from sartor.engine import curvature
+    from sartor.engine.curvature import kernel as curvature
 
     net, (x, y) = small(), batch
     expected = {

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sartor.arch import Choice, canonical
-from sartor.quadratic import Quadratic
+from sartor.core.arch import Choice, canonical
+from sartor.core.quadratic import Quadratic
 from sartor.solvers.frontier import frontier
 
 BLOCKS = ("e3_k3", "e3_k3_se", "e6_k5", "e6_k5_se")

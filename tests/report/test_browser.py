@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sartor import units
+from sartor.core import units
 from sartor.report.build import build
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")

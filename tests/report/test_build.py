@@ -12,14 +12,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sartor import units
-from sartor.arch import Choice, canonical
-from sartor.errors import MissingDependency, RunError
+from sartor.core import units
+from sartor.core.arch import Choice, canonical
+from sartor.core.errors import MissingDependency, RunError
 from sartor.report import figures
-from sartor.report._decisions import effects
-from sartor.report._network import attributes, looks, staged
-from sartor.report._text import Unit, seconds, signed, typed, wilson
 from sartor.report.build import build
+from sartor.report.sections.decisions import effects
+from sartor.report.sections.network import attributes, looks, staged
+from sartor.report.text import Unit, seconds, signed, typed, wilson
 
 SECTIONS = ("headline", "frontier", "network", "decisions", "ranking", "timing", "training", "data", "usage")
 NASTY = "<script>alert(1)</script>"

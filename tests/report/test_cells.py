@@ -2,8 +2,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from sartor.genotype import PUBLISHED, Cell
-from sartor.report._cells import cells, draw, mixture
+from sartor.report.sections.cells import cells, draw, mixture
+from sartor.spaces.cells.genotype import PUBLISHED, Cell
 
 
 class FakeFiles:

@@ -4,7 +4,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from sartor.report._switches import draw, switches
+from sartor.report.sections.switches import draw, switches
 
 
 def entry(name, reads, feeds, removed=0, entropy=1.0):

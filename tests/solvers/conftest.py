@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from sartor.quadratic import Limit, Quadratic
+from sartor.core.quadratic import Limit, Quadratic
 
 PAPER = (3, 12, 12, 12, 12) * 5  # BINAS's full space: five stages, each a depth and four blocks
 

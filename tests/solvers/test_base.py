@@ -3,9 +3,9 @@ import pickle
 import numpy as np
 import pytest
 
-from sartor.arch import Arch
-from sartor.errors import BadInput, Infeasible, SolverError
-from sartor.quadratic import Limit, Quadratic
+from sartor.core.arch import Arch
+from sartor.core.errors import BadInput, Infeasible, SolverError
+from sartor.core.quadratic import Limit, Quadratic
 from sartor.solvers.base import Problem, certified, within
 
 

@@ -1,14 +1,14 @@
 import numpy as np
 import pytest
 
-from sartor.errors import BadInput, Infeasible
-from sartor.quadratic import Limit, Quadratic
-from sartor.solvers._local import allowed, feasible_start, neighbours, polish, retreat, uniform
+from sartor.core.errors import BadInput, Infeasible
+from sartor.core.quadratic import Limit, Quadratic
 from sartor.solvers.base import Problem
 from sartor.solvers.best import Best
 from sartor.solvers.evolution import Evolution, Settings, evolve
 from sartor.solvers.exhaustive import Exhaustive
 from sartor.solvers.frontier import frontier
+from sartor.solvers.local import allowed, feasible_start, neighbours, polish, retreat, uniform
 from sartor.solvers.milp import cheapest
 
 

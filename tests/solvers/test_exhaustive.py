@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from sartor.errors import BadInput, Infeasible
-from sartor.quadratic import Limit, Quadratic
+from sartor.core.errors import BadInput, Infeasible
+from sartor.core.quadratic import Limit, Quadratic
 from sartor.solvers import exhaustive
 from sartor.solvers.base import Problem
 from sartor.solvers.exhaustive import Exhaustive

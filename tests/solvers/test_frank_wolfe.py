@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from sartor.errors import BadInput, Infeasible
-from sartor.quadratic import Limit, Quadratic
-from sartor.solvers._knapsack import greedy, simplex
-from sartor.solvers._local import feasible_start
-from sartor.solvers._relaxed import Groups, Relaxed, colours
+from sartor.core.errors import BadInput, Infeasible
+from sartor.core.quadratic import Limit, Quadratic
 from sartor.solvers.base import Problem
 from sartor.solvers.exhaustive import Exhaustive
 from sartor.solvers.frank_wolfe import FrankWolfe, frank_wolfe, search
 from sartor.solvers.frontier import frontier
+from sartor.solvers.knapsack import greedy, simplex
+from sartor.solvers.local import feasible_start
+from sartor.solvers.relaxed import Groups, Relaxed, colours
 
 
 def knapsack(rng):

@@ -6,14 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sartor.errors import BadInput, Infeasible
-from sartor.quadratic import Limit, Quadratic
-from sartor.solvers import _pareto, solve
-from sartor.solvers._pareto import pareto
+from sartor.core.errors import BadInput, Infeasible
+from sartor.core.quadratic import Limit, Quadratic
+from sartor.solvers import pareto as _pareto
+from sartor.solvers import solve
 from sartor.solvers.base import Frontier, NotSeparable, Problem
 from sartor.solvers.exhaustive import Exhaustive
 from sartor.solvers.frontier import ExactFrontier, frontier
 from sartor.solvers.milp import Milp
+from sartor.solvers.pareto import pareto
 
 
 def check(front: Frontier, score: Quadratic, cost: Quadratic, expected: np.ndarray) -> None:

@@ -3,13 +3,13 @@ import json
 import pytest
 import torch
 
-from sartor import zoo
-from sartor.errors import BadInput
-from sartor.genotype import INPUTS, PUBLISHED, Cell, Genotype
-from sartor.spaces._bayes_nets import BayesNet, operation
-from sartor.spaces._darts_nets import Frame
-from sartor.spaces.darts import Darts
-from sartor.task import Task
+from sartor.core.errors import BadInput
+from sartor.core.task import Task
+from sartor.costs import published as zoo
+from sartor.spaces.cells.bayes_nets import BayesNet, operation
+from sartor.spaces.cells.darts import Darts
+from sartor.spaces.cells.genotype import INPUTS, PUBLISHED, Cell, Genotype
+from sartor.spaces.cells.nets import Frame
 
 NAMES = [name for name in PUBLISHED if name.startswith("BayesNAS")]
 

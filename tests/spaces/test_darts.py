@@ -2,22 +2,22 @@ import numpy as np
 import pytest
 import torch
 
-from sartor import zoo
-from sartor.arch import canonical
+from sartor.core.arch import canonical
+from sartor.core.errors import BadInput, Infeasible
+from sartor.core.quadratic import Limit, Quadratic
+from sartor.core.task import Task
+from sartor.costs import published as zoo
 from sartor.costs.macs import Macs
 from sartor.costs.params import Params
-from sartor.engine.curvature import prepare
-from sartor.errors import BadInput, Infeasible
-from sartor.genotype import OPERATIONS, PUBLISHED, Cell, Genotype
-from sartor.quadratic import Limit, Quadratic
+from sartor.engine.curvature.kernel import prepare
 from sartor.solvers import solve
 from sartor.solvers.base import Problem
 from sartor.solvers.frontier import frontier
-from sartor.spaces._darts_nets import CellNet, DropPath, Frame
-from sartor.spaces._darts_ops import FactorizedReduce
 from sartor.spaces.base import Gates
-from sartor.spaces.darts import Darts
-from sartor.task import Task
+from sartor.spaces.cells.darts import Darts
+from sartor.spaces.cells.genotype import OPERATIONS, PUBLISHED, Cell, Genotype
+from sartor.spaces.cells.nets import CellNet, DropPath, Frame
+from sartor.spaces.cells.ops import FactorizedReduce
 
 CIFAR, IMAGENET, TINY = Task(10, 32), Task(1000, 224), Task(3, 8, 1)
 

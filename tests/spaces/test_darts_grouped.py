@@ -5,10 +5,10 @@ import torch
 import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from sartor.spaces import _darts_grouped as grouped
-from sartor.spaces._darts_ops import DilConv, FactorizedReduce, SepConv
-from sartor.spaces.darts import Darts
-from sartor.task import Task
+from sartor.core.task import Task
+from sartor.spaces.cells import grouped
+from sartor.spaces.cells.darts import Darts
+from sartor.spaces.cells.ops import DilConv, FactorizedReduce, SepConv
 
 TASK = Task(3, 16, 3)
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA"))]

@@ -4,17 +4,17 @@ import numpy as np
 import pytest
 import torch
 
-from sartor.arch import Arch
-from sartor.errors import BadInput
-from sartor.genotype import OPERATIONS, Genotype
+from sartor.core.arch import Arch
+from sartor.core.errors import BadInput
+from sartor.core.quadratic import Quadratic
+from sartor.core.seeds import Seeds
+from sartor.core.task import Task
 from sartor.methods.nasi import NASI
-from sartor.quadratic import Quadratic
-from sartor.seeds import Seeds
 from sartor.solvers import solve
 from sartor.solvers.base import Problem
 from sartor.spaces.base import Gates
-from sartor.spaces.darts_reduced import BOTH, DartsReduced
-from sartor.task import Task
+from sartor.spaces.cells.darts_reduced import BOTH, DartsReduced
+from sartor.spaces.cells.genotype import OPERATIONS, Genotype
 
 TINY = Task(3, 8, 1)
 

@@ -4,17 +4,17 @@ import numpy as np
 import pytest
 import torch
 
-from sartor.arch import Arch, canonical
-from sartor.deployed import Deployed
-from sartor.errors import BadInput
-from sartor.export import export_onnx
-from sartor.genotype import OPERATIONS, PUBLISHED, Cell, Genotype
-from sartor.quadratic import Limit, Quadratic
-from sartor.registry import COSTS
+from sartor.core.arch import Arch, canonical
+from sartor.core.errors import BadInput
+from sartor.core.quadratic import Limit, Quadratic
+from sartor.core.registry import COSTS
+from sartor.core.task import Task
+from sartor.deploy.export import export_onnx
+from sartor.deploy.module import Deployed
 from sartor.solvers import cheapest, solve
 from sartor.solvers.base import Problem
-from sartor.spaces.freecells import ON, FreeCells
-from sartor.task import Task
+from sartor.spaces.cells.freecells import ON, FreeCells
+from sartor.spaces.cells.genotype import OPERATIONS, PUBLISHED, Cell, Genotype
 
 TASK = Task(4, 12, 3)
 SPACE = FreeCells(cells=3, channels=4).fitted(TASK)

@@ -5,13 +5,13 @@ import pytest
 import torch
 from torch import nn
 
-from sartor.arch import Arch
-from sartor.errors import BadInput
-from sartor.spaces._elastic import CONFIGS
-from sartor.spaces._grouped_norm import GroupedNorm
-from sartor.spaces._multipath import prepare, stage_plans
-from sartor.spaces.mobile import FRAMES, Mobile
-from sartor.task import Task
+from sartor.core.arch import Arch
+from sartor.core.errors import BadInput
+from sartor.core.task import Task
+from sartor.spaces.mobile.elastic import CONFIGS
+from sartor.spaces.mobile.grouped_norm import GroupedNorm
+from sartor.spaces.mobile.multipath import prepare, stage_plans
+from sartor.spaces.mobile.space import FRAMES, Mobile
 
 PAPER = Task(1000, 224, 3)
 TASK = Task(5, 8, 1)

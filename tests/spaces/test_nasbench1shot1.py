@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from sartor.arch import Arch
-from sartor.errors import BadInput
+from sartor.core.arch import Arch
+from sartor.core.errors import BadInput
+from sartor.core.task import Task
 from sartor.spaces.base import Gates
-from sartor.spaces.nasbench1shot1 import NasBench1Shot1
-from sartor.task import Task
+from sartor.spaces.nasbench1shot1.space import NasBench1Shot1
 
 TASK = Task(3, 9, 1)
 

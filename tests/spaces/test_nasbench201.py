@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from sartor.arch import Arch
+from sartor.core.arch import Arch
+from sartor.core.errors import BadInput
+from sartor.core.task import Task
 from sartor.costs.macs import Macs
 from sartor.costs.params import Params
-from sartor.errors import BadInput
-from sartor.spaces.nasbench201 import OPERATIONS, NasBench201
-from sartor.task import Task
+from sartor.spaces.nasbench201.space import OPERATIONS, NasBench201
 
 CIFAR = Task(10, 32)
 BEST = "|nor_conv_3x3~0|+|nor_conv_3x3~0|nor_conv_3x3~1|+|skip_connect~0|nor_conv_3x3~1|nor_conv_3x3~2|"

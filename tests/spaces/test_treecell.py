@@ -3,17 +3,17 @@ import pytest
 import torch
 from torch import nn
 
-from sartor.arch import canonical
+from sartor.core.arch import canonical
+from sartor.core.errors import BadInput
+from sartor.core.quadratic import Limit, Quadratic
+from sartor.core.task import Task
 from sartor.costs.params import Params
-from sartor.errors import BadInput
-from sartor.quadratic import Limit, Quadratic
 from sartor.solvers import solve
 from sartor.solvers.base import Problem
-from sartor.spaces._tree import EDGES, PATHS, ROOTS, children, through, way
-from sartor.spaces._treecell_net import Half, TreeCell, operation
 from sartor.spaces.base import Gates
-from sartor.spaces.treecell import SUBSETS, TreeCells
-from sartor.task import Task
+from sartor.spaces.treecell.nets import Half, TreeCell, operation
+from sartor.spaces.treecell.space import SUBSETS, TreeCells
+from sartor.spaces.treecell.tree import EDGES, PATHS, ROOTS, children, through, way
 
 CIFAR, TINY = Task(10, 32), Task(3, 8, 1)
 

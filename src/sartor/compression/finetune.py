@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from sartor.compression.given import Job
-from sartor.drawn import Drawn
 from sartor.engine.distill import imitation_loss, label_loss
 from sartor.engine.evaluate import accuracy, recalibrate
 from sartor.engine.fit import History, Training, fit, nothing
 from sartor.engine.network import TEACHER_WEIGHT, calibration
+from sartor.spaces.draw import Drawn
 
 
 class Masks:

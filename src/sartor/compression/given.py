@@ -14,21 +14,24 @@ import numpy as np
 import torch
 from torch import nn
 
-from sartor import config
 from sartor.compression.options import Options
+from sartor.compression.surgery import Plan, apply
+from sartor.core import config
+from sartor.core.errors import BadInput, RunError, SartorError
+from sartor.core.seeds import Seeds
+from sartor.core.task import Task
 from sartor.data.augment import statistics
 from sartor.data.base import Images, Splits
 from sartor.data.open import open_data
 from sartor.data.split import split
-from sartor.deployed import evaluating
+from sartor.deploy.export import load_weights
+from sartor.deploy.module import evaluating
 from sartor.engine.device import Engine
 from sartor.engine.feed import Feed
-from sartor.errors import BadInput, RunError, SartorError
-from sartor.options import LARGEST_IMAGE, costs
-from sartor.options import Options as FitOptions
-from sartor.run import Run, read_json
-from sartor.seeds import Seeds
-from sartor.task import Task
+from sartor.pipeline.options import LARGEST_IMAGE, costs
+from sartor.pipeline.options import Options as FitOptions
+from sartor.pipeline.rebuild import rebuild
+from sartor.runs.directory import Run, read_json
 
 PICKLES = (".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt")
 
@@ -121,15 +124,25 @@ def open_network(model: str, task: Task, weights: str | None = None) -> nn.Modul
             "makes the network, package.module:function, and its weights as safetensors with --weights."
         )
     if path.is_dir():
-        from sartor.result import load
-
-        return load(path).model
+        return reopen(path)
     net = _make(model, task)
     if weights is not None:
-        from sartor.export import load_weights
-
         load_weights(net, weights)
     return net
+
+
+def reopen(path: Path, module: nn.Module | None = None) -> nn.Module:
+    """The network of any finished run: a fit's, or a compression's, which is the given one cut by its plan.
+
+    `module` is the given network, where it was a module rather than a factory or a run directory.
+    """
+    described = read_json(path / "model/arch.json")
+    if "given" not in described:
+        return rebuild(path)
+    net = module if module is not None else open_network(described["given"], Task(**described["task"]))
+    net = apply(net, Plan.from_json(read_json(path / "model/plan.json")))
+    load_weights(net, path / "model/weights.safetensors")
+    return net.eval()
 
 
 def _make(model: str, task: Task) -> nn.Module:

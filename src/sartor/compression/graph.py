@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from sartor.compression.structures import is_depthwise
 from sartor.compression.surgery import SLICED, Plan, cut
-from sartor.deployed import evaluating
-from sartor.errors import BadInput, SartorError, require
+from sartor.core.errors import BadInput, SartorError, require
+from sartor.deploy.module import evaluating
 
 Index = NDArray[np.int64]
 Side = Literal["in", "out"]

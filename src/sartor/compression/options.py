@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from sartor import units
 from sartor.compression.structures import parse
-from sartor.config import build
+from sartor.core import units
+from sartor.core.config import build
+from sartor.core.errors import BadInput
 from sartor.engine.recipe import Recipe
-from sartor.errors import BadInput
 from sartor.methods.base import epochs_for
-from sartor.options import BUDGETS
+from sartor.pipeline.options import BUDGETS
 
 Hessian = Literal["auto", "diagonal", "mean", "sampled"]
 

@@ -7,17 +7,17 @@ from typing import Any, cast
 
 from torch import nn
 
-from sartor import config
-from sartor.certificate import certificate
 from sartor.compression import stages
 from sartor.compression.given import Job, fingerprint, open_job
 from sartor.compression.options import Options
 from sartor.compression.stages import Cut
 from sartor.compression.table import layer_table
-from sartor.context import environment
-from sartor.errors import RunError
-from sartor.progress import Reporter
-from sartor.run import atomic, write_json
+from sartor.core import config
+from sartor.core.errors import RunError
+from sartor.pipeline.context import environment
+from sartor.runs.certificate import certificate
+from sartor.runs.directory import atomic, write_json
+from sartor.runs.progress import Reporter
 
 
 def compress(options: Options, out: Path, reporter: Reporter | None = None, module: nn.Module | None = None) -> Path:
@@ -41,7 +41,7 @@ def compress(options: Options, out: Path, reporter: Reporter | None = None, modu
 
 
 def _finish(cut: Cut) -> None:
-    from sartor.pipeline import report, until_it_fits
+    from sartor.pipeline.order import report, until_it_fits
 
     run = cut.run
     until_it_fits(cut, stages, "the most relevant network", "the smaller network")

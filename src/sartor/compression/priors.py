@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from sartor.compression.structures import Layer, Structure, layers, of_layer, shrink, view
-from sartor.errors import BadInput
+from sartor.core.errors import BadInput
 
 _TINY = 1e-30
 

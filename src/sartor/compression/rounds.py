@@ -17,19 +17,19 @@ from sartor.compression.priors import Prior
 from sartor.compression.space import Widths
 from sartor.compression.structures import layers, of_layer
 from sartor.compression.surgery import Branch, branches
+from sartor.core.errors import BadInput, Infeasible
+from sartor.core.quadratic import Limit, Quadratic
 from sartor.costs.base import CostTable
-from sartor.drawn import Drawn
 from sartor.engine import checkpoint
+from sartor.engine.curvature.hessian import diagonal
+from sartor.engine.curvature.recursive import recursive_diagonals
 from sartor.engine.distill import label_loss
 from sartor.engine.evaluate import accuracy
 from sartor.engine.fit import Training, fit, nothing
-from sartor.engine.hessian import diagonal
-from sartor.engine.recursive import recursive_diagonals
-from sartor.errors import BadInput, Infeasible
-from sartor.quadratic import Limit, Quadratic
-from sartor.run import Run
+from sartor.runs.directory import Run
 from sartor.solvers import solve
 from sartor.solvers.base import Problem, Solution
+from sartor.spaces.draw import Drawn
 
 
 class Sparse:

@@ -15,14 +15,14 @@ import numpy as np
 import torch
 from torch import nn
 
-from sartor.arch import Arch, Choice
 from sartor.compression.graph import Index, Width, inputs
 from sartor.compression.structures import is_depthwise
 from sartor.compression.surgery import Branch, Plan, apply
-from sartor.errors import BadInput
-from sartor.quadratic import Limit, Quadratic
+from sartor.core.arch import Arch, Choice
+from sartor.core.errors import BadInput
+from sartor.core.quadratic import Limit, Quadratic
+from sartor.core.task import Task
 from sartor.spaces.base import Part, Space
-from sartor.task import Task
 
 
 @final

@@ -16,24 +16,24 @@ from typing import Any
 import torch
 from torch import nn
 
-from sartor import units
-from sartor.arch import Arch
 from sartor.compression.given import Job
 from sartor.compression.options import Budget
 from sartor.compression.rounds import Sparse, best, restored, run_rounds, table
 from sartor.compression.space import Widths
 from sartor.compression.structures import layers, view
 from sartor.compression.surgery import Plan, apply
+from sartor.core import units
+from sartor.core.arch import Arch
+from sartor.core.errors import Infeasible
+from sartor.core.quadratic import Limit
 from sartor.costs.base import CostTable
-from sartor.costs.latency import corrected
-from sartor.deployed import Deployed
+from sartor.costs.latency.cost import corrected
+from sartor.deploy.module import Deployed
 from sartor.engine import checkpoint
 from sartor.engine.evaluate import accuracy
 from sartor.engine.network import train_network
-from sartor.errors import Infeasible
-from sartor.options import BUDGETS
-from sartor.quadratic import Limit
-from sartor.run import Run
+from sartor.pipeline.options import BUDGETS
+from sartor.runs.directory import Run
 from sartor.solvers import cheapest
 from sartor.solvers.base import Problem
 
@@ -343,7 +343,7 @@ def trained(cut: Cut) -> nn.Module:
 
 def export(cut: Cut) -> list[str]:
     """ONNX, weights, labels, preprocessing and how to rebuild the network in Python."""
-    from sartor.export import export_onnx, save_weights, write_preprocessing
+    from sartor.deploy.export import export_onnx, save_weights, write_preprocessing
 
     job, folder, net = cut.job, cut.run.path / "model", trained(cut)
     error = export_onnx(_deployed(job, net), job.task, folder / "model.onnx")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from sartor.errors import BadInput
+from sartor.core.errors import BadInput
 
 _N, _C, _M, _K = range(4)
 

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, fx, nn
 
-from sartor.errors import BadInput
+from sartor.core.errors import BadInput
 
 Index = NDArray[np.int64]
 SLICED = (nn.Conv2d, nn.Linear, nn.BatchNorm1d, nn.BatchNorm2d)

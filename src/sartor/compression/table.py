@@ -12,8 +12,8 @@ from sartor.compression.given import Job
 from sartor.compression.graph import inputs
 from sartor.compression.stages import Cut, trained
 from sartor.compression.structures import is_depthwise, layers
-from sartor.costs._runtimes import prepare, threads_of_torch
-from sartor.costs._timing import Workload, interleaved, polished
+from sartor.deploy.runtimes.all import prepare, threads_of_torch
+from sartor.deploy.timing import Workload, interleaved, polished
 
 _ROUNDS, _VISIT = 9, 0.002  # of the timing: rounds, seconds a visit
 

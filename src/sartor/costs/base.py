@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from sartor.errors import BadInput
-from sartor.quadratic import Quadratic, additive
+from sartor.core.errors import BadInput
+from sartor.core.quadratic import Quadratic, additive
+from sartor.core.task import Task
 from sartor.spaces.base import Part, Shape, Space
-from sartor.task import Task
 
 if TYPE_CHECKING:
     from torch import nn
@@ -43,7 +43,7 @@ class CostTable:
     """The price of every distinct part, and so of every network of a space."""
 
     cost: str
-    kind: str  # "time", "count" or "bytes": see sartor.units
+    kind: str  # "time", "count" or "bytes": see sartor.core.units
     prices: Mapping[str, Price]
     form: Quadratic
     device: Mapping[str, Any] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class CostTable:
 
 
 class Cost(ABC):
-    """A frozen dataclass whose fields are its options; `kind` says the unit (see sartor.units)."""
+    """A frozen dataclass whose fields are its options; `kind` says the unit (see sartor.core.units)."""
 
     kind: ClassVar[str]
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, final
 
+from sartor.core.task import Task
 from sartor.costs.base import Cost, CostTable, Tick, counted, silent
 from sartor.spaces.base import Shape, Space
-from sartor.task import Task
 
 if TYPE_CHECKING:
     from torch import nn
@@ -31,7 +31,7 @@ class Macs(Cost):
         from torch.func import functional_call
         from torch.utils.flop_counter import FlopCounterMode
 
-        from sartor.deployed import evaluating
+        from sartor.deploy.module import evaluating
 
         state = {n: t.detach().to("meta") for n, t in [*module.named_parameters(), *module.named_buffers()]}
         x = torch.empty(1, *in_shape, device="meta")

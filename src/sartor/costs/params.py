@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, final
 
+from sartor.core.task import Task
 from sartor.costs.base import Cost, CostTable, Tick, counted, silent
 from sartor.spaces.base import Shape, Space
-from sartor.task import Task
 
 if TYPE_CHECKING:
     from torch import nn

@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sartor.core.errors import BadInput
+from sartor.core.task import Task
 from sartor.data import rand_augment
 from sartor.data.base import Images, Index
-from sartor.errors import BadInput
-from sartor.task import Task
 
 # B batch, C channels, S side of the image
 Strength = Literal["none", "light", "standard", "strong"]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sartor.task import Task
+from sartor.core.task import Task
 
 if TYPE_CHECKING:
     import torch

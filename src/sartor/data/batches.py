@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sartor.core.errors import BadInput
+from sartor.core.seeds import Seeds
 from sartor.data.base import Images, Index
-from sartor.errors import BadInput
-from sartor.seeds import Seeds
 
 Batch = tuple[Tensor, Tensor]
 _AHEAD = 4  # batches decoded ahead of the consumer

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from sartor.data.arrays import check_side, digits, from_arrays, from_npz, from_npz_parts
+from sartor.core.errors import BadInput
 from sartor.data.base import Images, Tick, silent
-from sartor.data.cifar import holds_cifar, open_cifar
-from sartor.data.folder import SIDES, open_folder, shown
-from sartor.data.idx import holds_idx, open_fashion_mnist, open_idx
-from sartor.errors import BadInput
+from sartor.data.sources.arrays import check_side, digits, from_arrays, from_npz, from_npz_parts
+from sartor.data.sources.cifar import holds_cifar, open_cifar
+from sartor.data.sources.folder import SIDES, open_folder, shown
+from sartor.data.sources.idx import holds_idx, open_fashion_mnist, open_idx
 
 ACCEPTED = (
     "a folder with one sub-folder of images a class, a folder of IDX files (MNIST), of CIFAR-10 or CIFAR-100 binary "

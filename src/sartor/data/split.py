@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sartor.core.errors import BadInput
 from sartor.data.base import Images, Index, Splits
-from sartor.errors import BadInput
 
 
 def split(images: Images, rng: np.random.Generator, val: float = 0.2, test: float = 0.15) -> Splits:

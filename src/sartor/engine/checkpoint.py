@@ -12,8 +12,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from sartor.errors import RunError
-from sartor.run import atomic
+from sartor.core.errors import RunError
+from sartor.runs.directory import atomic
 
 
 def flatten(tree: Any, tensors: dict[str, Tensor], path: str = "") -> Any:

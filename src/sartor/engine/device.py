@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sartor.averaging import mended
-from sartor.errors import BadInput
+from sartor.core.errors import BadInput
+from sartor.spaces.pooling import mended
 
 
 def checked(device: str) -> str:

@@ -9,11 +9,11 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from sartor.core.seeds import Seeds
 from sartor.data.augment import Augment
 from sartor.data.base import Images, Index
 from sartor.data.batches import Batches
 from sartor.engine.device import Engine
-from sartor.seeds import Seeds
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,16 +19,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from sartor.core.errors import BadInput, Diverged, RunError
 from sartor.data.augment import Augment
 from sartor.data.base import Index
-from sartor.drawn import Drawn
 from sartor.engine import checkpoint
 from sartor.engine.device import Engine
 from sartor.engine.feed import Feed
-from sartor.engine.graphs import Repeated
 from sartor.engine.recipe import MovingAverage, Recipe
-from sartor.errors import BadInput, Diverged, RunError
-from sartor.run import Run
+from sartor.engine.replay import Repeated
+from sartor.runs.directory import Run
+from sartor.spaces.draw import Drawn
 
 # (random stream of this step, images) -> what the step draws; with `Drawn` the step may be replayed as a CUDA graph
 Draw = Callable[[np.random.Generator, int], Any]

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from sartor.data.base import Splits
-from sartor.drawn import Drawn
 from sartor.engine import distill
 from sartor.engine.evaluate import recalibrate
 from sartor.engine.feed import Feed
 from sartor.engine.fit import History, Training, fit, nothing
 from sartor.engine.recipe import Recipe
-from sartor.run import Run
+from sartor.runs.directory import Run
+from sartor.spaces.draw import Drawn
 
 TEACHER_WEIGHT = 2.0  # BINAS's fine-tuning: cross-entropy + 2 KL
 

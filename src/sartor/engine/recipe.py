@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from sartor.errors import BadInput
+from sartor.core.errors import BadInput
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
+from sartor.core.quadratic import Quadratic
+from sartor.core.seeds import Seeds
+from sartor.core.task import Task
 from sartor.data.base import Splits
 from sartor.engine.device import Engine
 from sartor.engine.feed import Feed
-from sartor.quadratic import Quadratic
-from sartor.run import Run
-from sartor.seeds import Seeds
+from sartor.runs.directory import Run
 from sartor.spaces.base import Space
-from sartor.task import Task
 
 Effort = Literal["quick", "standard", "thorough"]
 

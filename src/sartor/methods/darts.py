@@ -14,10 +14,10 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from sartor.errors import BadInput
-from sartor.methods._mixture import Learner, Search, groups
-from sartor.methods._sharing import Sharing
+from sartor.core.errors import BadInput
 from sartor.methods.base import Effort, Found, Job, epochs_for
+from sartor.methods.mixture import Learner, Search, groups
+from sartor.methods.sharing import Sharing
 
 
 @final

@@ -20,14 +20,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sartor.arch import Arch
-from sartor.engine.curvature import LOSSES, Init, Loss, Norm, prepare, squared_norm, weights
-from sartor.errors import BadInput
+from sartor.core.arch import Arch
+from sartor.core.errors import BadInput
+from sartor.core.quadratic import Quadratic
+from sartor.core.seeds import Seeds
+from sartor.core.task import Task
+from sartor.engine.curvature.kernel import LOSSES, Init, Loss, Norm, prepare, squared_norm, weights
 from sartor.methods.base import Effort, Found, Job, Method
-from sartor.quadratic import Quadratic
-from sartor.seeds import Seeds
 from sartor.spaces.base import Gates, Space
-from sartor.task import Task
 
 Batch = tuple[Tensor, Tensor]
 Source = Callable[[int], Batch]  # the batch of a step; equation 40's networks come at steps -1, -2, ...

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
+from sartor.core.quadratic import Quadratic
 from sartor.methods.base import Found, Job, Method
-from sartor.quadratic import Quadratic
 
 
 @final

@@ -9,15 +9,15 @@ from typing import Any, final
 import numpy as np
 import torch
 
+from sartor.core.errors import BadInput
 from sartor.engine.distill import label_loss
 from sartor.engine.evaluate import correct, recalibrate
 from sartor.engine.fit import Training, fit
 from sartor.engine.network import calibration
-from sartor.errors import BadInput
-from sartor.methods._sharing import Sharing
+from sartor.insight.ranking import quality
 from sartor.methods.base import Effort, Found, Job, epochs_for
+from sartor.methods.sharing import Sharing
 from sartor.predictors.least_squares import LeastSquares
-from sartor.ranking import quality
 
 
 @final

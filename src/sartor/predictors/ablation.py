@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sartor.arch import Choice
-from sartor.predictors._features import hubs
-from sartor.quadratic import Quadratic
+from sartor.core.arch import Choice
+from sartor.core.quadratic import Quadratic
+from sartor.predictors.features import hubs
 
 
 def ablate(score: Quadratic, choices: Sequence[Choice]) -> dict[str, Quadratic]:

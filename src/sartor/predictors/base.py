@@ -13,9 +13,9 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sartor.arch import Choice
-from sartor.errors import BadInput
-from sartor.quadratic import Array
+from sartor.core.arch import Choice
+from sartor.core.errors import BadInput
+from sartor.core.quadratic import Array
 
 Index = NDArray[np.int64]
 

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
-from sartor.arch import Choice
-from sartor.errors import BadInput
-from sartor.predictors._closed_form import ClosedForm
-from sartor.predictors._features import hubs
+from sartor.core.arch import Choice
+from sartor.core.errors import BadInput
+from sartor.predictors.closed_form import ClosedForm
+from sartor.predictors.features import hubs
 
 
 @final

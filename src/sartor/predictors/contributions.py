@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sartor.arch import Choice
-from sartor.quadratic import Array, Quadratic
+from sartor.core.arch import Choice
+from sartor.core.quadratic import Array, Quadratic
 
 Condition = tuple[tuple[int, int], ...]  # (choice, option) pairs that are forced
 

@@ -26,13 +26,13 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sartor.arch import Choice
-from sartor.errors import BadInput
-from sartor.predictors._regression import Regression
+from sartor.core.arch import Choice
+from sartor.core.errors import BadInput
+from sartor.core.quadratic import Array, Quadratic
 from sartor.predictors.base import Index, checked
 from sartor.predictors.contributions import Condition, assemble, entries
 from sartor.predictors.least_squares import contribution_features
-from sartor.quadratic import Array, Quadratic
+from sartor.predictors.regression import Regression
 
 How = Literal["least squares", "means"]
 Against = Literal["context", "everything"]

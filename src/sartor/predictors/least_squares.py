@@ -13,12 +13,12 @@ from typing import final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sartor.arch import Choice
-from sartor.errors import BadInput
-from sartor.predictors._features import Features, Term, linear_terms
-from sartor.predictors._regression import regress
+from sartor.core.arch import Choice
+from sartor.core.errors import BadInput
+from sartor.core.quadratic import Quadratic
 from sartor.predictors.base import Predictor, checked
-from sartor.quadratic import Quadratic
+from sartor.predictors.features import Features, Term, linear_terms
+from sartor.predictors.regression import regress
 
 
 def contribution_features(choices: Sequence[Choice], per_hub: bool = False) -> Features:

@@ -16,10 +16,10 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from sartor.arch import Choice
-from sartor.errors import BadInput
+from sartor.core.arch import Choice
+from sartor.core.errors import BadInput
+from sartor.core.quadratic import Array
 from sartor.predictors.base import Predictor, checked
-from sartor.quadratic import Array
 
 
 class Encoder:

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
-from sartor.arch import Choice
-from sartor.predictors._closed_form import ClosedForm
+from sartor.core.arch import Choice
+from sartor.predictors.closed_form import ClosedForm
 
 
 @final

@@ -26,12 +26,12 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.linalg.lapack import dpotri
 from scipy.optimize import minimize
 
-from sartor.arch import Choice
-from sartor.errors import BadInput
-from sartor.factors import Parse, factors, levels_of, place
-from sartor.predictors._features import hub
+from sartor.core.arch import Choice
+from sartor.core.errors import BadInput
+from sartor.core.quadratic import Array, Quadratic
+from sartor.insight.factors import Parse, factors, levels_of, place
 from sartor.predictors.contributions import assemble
-from sartor.quadratic import Array, Quadratic
+from sartor.predictors.features import hub
 
 _LEAST = 1e-10  # variance of an error, in squares of the score's unit
 _LOGS = (-14.0, 3.0)  # of the kernels' variances

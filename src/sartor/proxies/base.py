@@ -14,8 +14,8 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor, nn
 
-from sartor.engine.curvature import Init, Norm, prepare
-from sartor.proxies._clone import clone
+from sartor.engine.curvature.kernel import Init, Norm, prepare
+from sartor.proxies.clone import clone
 
 
 @dataclass(frozen=True, kw_only=True)

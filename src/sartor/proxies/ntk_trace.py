@@ -8,8 +8,8 @@ from typing import Literal, final
 import torch
 from torch import Tensor, nn
 
-from sartor.engine.curvature import LOSSES, Loss, batch_trace, exact_trace, joint_trace, squared_norm, sum_trace
-from sartor.engine.curvature import weights as trained
+from sartor.engine.curvature.kernel import LOSSES, Loss, batch_trace, exact_trace, joint_trace, squared_norm, sum_trace
+from sartor.engine.curvature.kernel import weights as trained
 from sartor.proxies.base import Proxy
 
 

@@ -8,7 +8,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from sartor.engine.curvature import Norm
+from sartor.engine.curvature.kernel import Norm
 from sartor.proxies.base import Proxy, gradients
 
 

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sartor.errors import BadInput
+from sartor.core.errors import BadInput
 from sartor.proxies.base import Proxy, gradients
 
 

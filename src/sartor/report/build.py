@@ -8,20 +8,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sartor.errors import RunError, SartorError, require
-from sartor.report._cells import cells
-from sartor.report._compression import compression
-from sartor.report._decisions import contributions, decisions, prices
-from sartor.report._evidence import data, ranking, timing, training
-from sartor.report._files import Files
-from sartor.report._frontier import frontier
-from sartor.report._headline import headline
-from sartor.report._network import drawing
-from sartor.report._switches import switches
-from sartor.report._text import Html
-from sartor.report._usage import here, usage
-from sartor.report._why import why
-from sartor.run import atomic
+from sartor.core.errors import RunError, SartorError, require
+from sartor.report.files import Files
+from sartor.report.sections.cells import cells
+from sartor.report.sections.compression import compression
+from sartor.report.sections.decisions import contributions, decisions, prices
+from sartor.report.sections.evidence import data, ranking, timing, training
+from sartor.report.sections.frontier import frontier
+from sartor.report.sections.headline import headline
+from sartor.report.sections.network import drawing
+from sartor.report.sections.switches import switches
+from sartor.report.sections.usage import here, usage
+from sartor.report.sections.why import why
+from sartor.report.text import Html
+from sartor.runs.directory import atomic
 
 _FOLDER = Path(__file__).parent
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from sartor.report._text import Html, esc, number
+from sartor.report.text import Html, esc, number
 
 Format = Callable[[float], str]
 Points = Sequence[tuple[float, float]]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sartor.quadratic import Limit, Quadratic
+    from sartor.core.quadratic import Limit, Quadratic
     from sartor.solvers.base import Least, Problem, Solution
 
 __all__ = ["cheapest", "solve"]
@@ -19,7 +19,7 @@ def solve(problem: Problem, solver: str = "auto", **options: Any) -> Solution:
     that form a forest) and HiGHS otherwise; `options` are then HiGHS's. Raises Infeasible where no
     architecture meets the limits, with a message that names what could be had.
     """
-    from sartor.registry import SOLVERS
+    from sartor.core.registry import SOLVERS
     from sartor.solvers.base import NotSeparable
 
     if solver != "auto":

@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from sartor.arch import Arch
-from sartor.errors import BadInput, SolverError
-from sartor.quadratic import Array, Limit, Quadratic
+from sartor.core.arch import Arch
+from sartor.core.errors import BadInput, SolverError
+from sartor.core.quadratic import Array, Limit, Quadratic
 
 SLACK = 1e-9  # rounding allowed in a limit, relative to the value; the default of `Limit.holds`
 

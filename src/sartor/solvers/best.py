@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import final
 
-from sartor.errors import BadInput, SolverError
+from sartor.core.errors import BadInput, SolverError
 from sartor.solvers.base import NotSeparable, Problem, Solution, Solver, certified
 from sartor.solvers.evolution import Evolution
 from sartor.solvers.frank_wolfe import FrankWolfe

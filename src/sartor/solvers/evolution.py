@@ -16,10 +16,10 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from sartor.errors import BadInput
-from sartor.quadratic import Limit
-from sartor.solvers._local import Index, Score, allowed, arch_of, feasible_start, retreat, uniform
+from sartor.core.errors import BadInput
+from sartor.core.quadratic import Limit
 from sartor.solvers.base import Problem, Solution, Solver, certified
+from sartor.solvers.local import Index, Score, allowed, arch_of, feasible_start, retreat, uniform
 
 
 @dataclass(frozen=True, kw_only=True)

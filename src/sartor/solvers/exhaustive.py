@@ -10,11 +10,11 @@ from typing import Any, final
 
 import numpy as np
 
-from sartor.arch import Arch
-from sartor.errors import BadInput
-from sartor.quadratic import Limit, Quadratic
-from sartor.solvers._explain import contradiction
+from sartor.core.arch import Arch
+from sartor.core.errors import BadInput
+from sartor.core.quadratic import Limit, Quadratic
 from sartor.solvers.base import Problem, Solution, Solver, certified, within
+from sartor.solvers.infeasible import contradiction
 
 MOST = 20_000_000
 CHUNK = 1 << 16

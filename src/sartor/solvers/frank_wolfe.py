@@ -25,12 +25,12 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from sartor.errors import BadInput
-from sartor.quadratic import Array, Limit
-from sartor.solvers._knapsack import greedy, simplex
-from sartor.solvers._local import Index, Score, allowed, arch_of, feasible_start, polish, retreat, uniform
-from sartor.solvers._relaxed import Groups, Relaxed, colours
+from sartor.core.errors import BadInput
+from sartor.core.quadratic import Array, Limit
 from sartor.solvers.base import Problem, Solution, Solver, certified
+from sartor.solvers.knapsack import greedy, simplex
+from sartor.solvers.local import Index, Score, allowed, arch_of, feasible_start, polish, retreat, uniform
+from sartor.solvers.relaxed import Groups, Relaxed, colours
 
 Objective = Callable[[Array], tuple[float, Array]]  # zeta -> value and gradient
 ROUNDINGS = 64

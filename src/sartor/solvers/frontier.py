@@ -21,12 +21,12 @@ from typing import final
 
 import numpy as np
 
-from sartor.errors import Infeasible
-from sartor.quadratic import Array, Limit, Quadratic
-from sartor.solvers._explain import cannot, contradiction
-from sartor.solvers._graph import Component, components, grid, support
-from sartor.solvers._pareto import Front, Index, Nothing, pareto, total
+from sartor.core.errors import Infeasible
+from sartor.core.quadratic import Array, Limit, Quadratic
 from sartor.solvers.base import Frontier, NotSeparable, Problem, Solution, Solver, certified, within
+from sartor.solvers.infeasible import cannot, contradiction
+from sartor.solvers.interactions import Component, components, grid, support
+from sartor.solvers.pareto import Front, Index, Nothing, pareto, total
 
 ENUMERABLE = 2_000_000
 

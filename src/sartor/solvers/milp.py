@@ -24,13 +24,13 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_array, csr_array, vstack
 
-from sartor.arch import Arch
-from sartor.errors import BadInput, Infeasible, SolverError
-from sartor.quadratic import Array, Limit, Quadratic
-from sartor.solvers._explain import contradiction
-from sartor.solvers._graph import support
+from sartor.core.arch import Arch
+from sartor.core.errors import BadInput, Infeasible, SolverError
+from sartor.core.quadratic import Array, Limit, Quadratic
 from sartor.solvers.base import Least, NotSeparable, Problem, Solution, Solver, certified
 from sartor.solvers.frontier import frontier
+from sartor.solvers.infeasible import contradiction
+from sartor.solvers.interactions import support
 
 SPREAD = 1e2  # every row spans about this much, so that HiGHS's tolerance of 1e-6 is 1e-8 of the form's range
 REPAIRS = 8

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from sartor.arch import Arch, Choice, canonical
-from sartor.drawn import Drawn
-from sartor.errors import BadInput
-from sartor.quadratic import Limit, Quadratic
-from sartor.switches import Circuit, Switch
-from sartor.task import Task
+from sartor.core.arch import Arch, Choice, canonical
+from sartor.core.errors import BadInput
+from sartor.core.quadratic import Limit, Quadratic
+from sartor.core.task import Task
+from sartor.spaces.draw import Drawn
+from sartor.spaces.switches import Circuit, Switch
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -144,7 +144,7 @@ class Space(ABC):
         return Gates(tuple(weights[i] for i in range(len(self.choices))))
 
     def circuit(self, task: Task) -> Circuit:
-        """The switches of the search network and their dependencies (`sartor.switches`).
+        """The switches of the search network and their dependencies (`sartor.spaces.switches`).
 
         By default one switch for every option of every choice that is mixed, each in all of its places at once.
         """

@@ -1,0 +1,1 @@
+"""What `import sartor` offers: `Result` and the functions that make one. May touch everything but `cli`."""

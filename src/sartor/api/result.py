@@ -1,0 +1,144 @@
+"""What a fit returns and `load` opens: the chosen network with everything known about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sartor.core.arch import Arch, Choice
+from sartor.core.errors import BadInput, RunError
+from sartor.core.quadratic import Quadratic
+from sartor.runs.directory import Run, read_json
+from sartor.solvers.base import Frontier
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+class Result:
+    """A finished run, or one of its further budgets (``runs/a/cuts/latency-3ms``)."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        if not self.path.is_dir():
+            raise RunError(f"{self.path} must be a run directory made by `sartor fit`, but there is no such folder.")
+        if not (self.path / "solution.json").is_file():
+            raise RunError(
+                f"{self.path} holds no finished network. Run `sartor fit` with --out {self.path} to its end."
+            )
+        self._run = Run(self.path)
+
+    def __repr__(self) -> str:
+        return f"Result({str(self.path)!r})"
+
+    @cached_property
+    def arch(self) -> Arch:
+        """The chosen architecture."""
+        self._checked("solve")
+        return Arch(tuple(int(p) for p in self._run.read("solution.json")["solution"]["picks"]))
+
+    @cached_property
+    def certificate(self) -> dict[str, Any]:
+        """What was asked, delivered, measured and proven."""
+        self._checked("certificate")
+        return dict(read_json(self.path / "certificate.json"))
+
+    @cached_property
+    def frontier(self) -> Frontier:
+        """Every optimal trade-off."""
+        return Frontier.from_json(self.trade_offs)
+
+    @cached_property
+    def trade_offs(self) -> dict[str, Any]:
+        """The frontier as data: every point with all its costs and its architecture."""
+        self._checked("solve")
+        return dict(self._run.read("frontier.json"))
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        """The classes' names, in the order of the model's outputs."""
+        return tuple(self._preprocessing["labels"])
+
+    @cached_property
+    def model(self) -> nn.Module:
+        """The trained PyTorch network; its input is normalised images (see preprocessing.json)."""
+        from sartor.compression.given import reopen
+
+        self._checked("export")
+        return reopen(self.path)
+
+    def predict(self, images: str | Path | Sequence[str | Path] | np.ndarray) -> list[dict[str, Any]]:
+        """Classes with probabilities, best first, from the exported model.
+
+        `images` are files, or pixels 0..255 as an array (N, C, S, S).
+        """
+        if isinstance(images, (str, Path)):
+            images = [images]
+        if not len(images):
+            return []
+        probabilities = self._onnx.probabilities(self._pixels(images))
+        found = []
+        for row in probabilities:
+            order = np.argsort(-row)
+            found.append(
+                {"label": self.labels[order[0]], "probabilities": {self.labels[k]: float(row[k]) for k in order}}
+            )
+        return found
+
+    def explain(self) -> dict[str, Any]:
+        """Why: what every design decision adds to the score and costs, with errors, and rules in plain words."""
+        from sartor.costs.base import CostTable
+        from sartor.insight.explain import explain
+
+        base = self.path if (self.path / "score.json").is_file() else self.path.parent.parent
+        learnt = read_json(base / "score.json")
+        choices = [
+            Choice(c["name"], tuple(c["options"]), tuple((int(i), tuple(a)) for i, a in c["needs"]))
+            for c in learnt["choices"]
+        ]
+        tables = {p.stem: CostTable.from_json(read_json(p)).form for p in sorted((base / "costs").glob("*.json"))}
+        return explain(Quadratic.from_json(learnt["score"]), choices, tables)
+
+    @cached_property
+    def _preprocessing(self) -> dict[str, Any]:
+        self._checked("export")
+        return dict(read_json(self.path / "model/preprocessing.json"))
+
+    @cached_property
+    def _onnx(self) -> Any:
+        from sartor.deploy.export import OnnxModel
+
+        self._checked("export")
+        return OnnxModel(self.path / "model/model.onnx")
+
+    def _pixels(self, images: Sequence[str | Path] | np.ndarray) -> np.ndarray:
+        side, channels = int(self._preprocessing["image"]), int(self._preprocessing["channels"])
+        if isinstance(images, np.ndarray):
+            if images.ndim != 4 or images.shape[1:] != (channels, side, side):
+                raise BadInput(f"images must have shape (N, {channels}, {side}, {side}), but have {images.shape}.")
+            return images
+        from sartor.data.decode import Unusable, square
+
+        decoded = []
+        for name in images:
+            if not Path(name).is_file():
+                raise BadInput(f"{name} must be an image file, but there is no such file.")
+            try:
+                decoded.append(np.asarray(square(Path(name), side, channels), np.float32))
+            except Unusable as error:
+                raise BadInput(f"{name} must be a readable image, but {error}.") from error
+        return np.stack(decoded)
+
+    def _checked(self, stage: str) -> None:
+        """Refuse files that are missing or were changed after they were written."""
+        if not self._run.done(stage):
+            raise RunError(f"{self.path} is not finished: the stage '{stage}' is missing. Run the same command again.")
+
+
+def load(path: str | Path) -> Result:
+    """Open a finished run directory."""
+    return Result(path)

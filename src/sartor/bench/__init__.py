@@ -1,0 +1,1 @@
+"""Tabular benchmarks: methods and proxies judged by tables of trained networks."""

@@ -1,0 +1,311 @@
+"""The command line. Results go to standard output, progress to standard error; bad input ends with exit code 2."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from sartor.cli import bench as cli_bench
+from sartor.cli import compress as cli_compress
+from sartor.cli.tables import app as tables
+from sartor.core.errors import BadInput, SartorError
+from sartor.version import __version__
+
+app = typer.Typer(
+    name="sartor",
+    help="Networks cut to measure: a folder of images and a budget in, the best network that provably fits out.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+_INTERRUPTED = 130
+app.add_typer(tables)
+app.command()(cli_bench.bench)
+app.command()(cli_bench.score)
+app.command()(cli_compress.compress)
+console = Console(soft_wrap=True, highlight=False)
+
+Latency = Annotated[str | None, typer.Option("--latency", help="Largest time for one image, e.g. 5ms.")]
+Params = Annotated[str | None, typer.Option("--params", help="Largest number of parameters, e.g. 2M.")]
+Macs = Annotated[str | None, typer.Option("--macs", help="Largest number of multiply-accumulates, e.g. 50M.")]
+Memory = Annotated[str | None, typer.Option("--memory", help="Largest size of the weights, e.g. 4MB.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars.")]
+RunPath = Annotated[Path, typer.Argument(help="A run directory made by `sartor fit`.")]
+
+
+def emit(data: Any, as_json: bool, show: Callable[[], None]) -> None:
+    """Print JSON or the readable form."""
+    if as_json:
+        sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    else:
+        show()
+    sys.stdout.flush()  # here, where a closed pipe (`sartor list | head`) is dealt with
+
+
+def given(**values: Any) -> dict[str, Any]:
+    """Only what was given on the command line."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def overridden(values: dict[str, Any], settings: list[str] | None, **budgets: str | None) -> dict[str, Any]:
+    """What a file says, with the command line's budgets and ``--set`` options put over it."""
+    from sartor.core.config import assign
+
+    under = values.setdefault("budgets", {})
+    if isinstance(under, dict):  # anything else is refused later, with its name
+        under |= given(**budgets)
+    for setting in settings or []:
+        assign(values, setting)
+    return values
+
+
+@app.command()
+def fit(
+    data: Annotated[str | None, typer.Argument(help="A folder with a sub-folder a class, an .npz file, IDX or CIFAR "
+                                                    "files, or a name: digits, fashion-mnist.")] = None,
+    latency: Latency = None, params: Params = None, macs: Macs = None, memory: Memory = None,
+    out: Annotated[Path | None, typer.Option(help="The run directory; default runs/NAME.")] = None,
+    method: Annotated[str | None, typer.Option(help="The search method; `sartor list` names them.")] = None,
+    space: Annotated[str | None, typer.Option(help="The search space.")] = None,
+    effort: Annotated[str | None, typer.Option(help="quick, standard or thorough.")] = None,
+    device: Annotated[str | None, typer.Option(help="Where to search and train: cpu or cuda.")] = None,
+    runtime: Annotated[str | None, typer.Option(help="Cut for onnxruntime (this CPU) or torch (--device).")] = None,
+    threads: Annotated[int | None, typer.Option(help="Threads of the deployed network.")] = None,
+    image: Annotated[int | None, typer.Option(help="Side of the images in pixels; default from the data.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of everything random.")] = None,
+    devices: Annotated[int | None, typer.Option(help="Processes (CPU) or GPUs on this machine.")] = None,
+    nodes: Annotated[int | None, typer.Option(help="Machines; start the same command on each.")] = None,
+    config: Annotated[Path | None, typer.Option(help="A TOML file with any of these options.")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="Any option, e.g. method.passes=4.")] = None,
+    quiet: Quiet = False, as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Search, solve, train, verify and export the best network inside the budgets; without one, the method's choice."""
+    from sartor.api.result import load
+    from sartor.cli import show
+    from sartor.core.config import read_toml
+    from sartor.pipeline import options
+    from sartor.pipeline.order import fit as run_fit
+    from sartor.runs.progress import Reporter
+
+    values = read_toml(config) if config else {}
+    values |= given(data=data, method=method, space=space, effort=effort, device=device, runtime=runtime,
+                    threads=threads, image=image, seed=seed, devices=devices, nodes=nodes)  # fmt: skip
+    values = overridden(options.grouped(values), set_, latency=latency, params=params, macs=macs, memory=memory)
+    if "data" not in values:
+        raise BadInput("what to fit is missing: give a folder of images, or a name such as digits.")
+    chosen = options.from_mapping(values)
+    folder = out or options.default_folder(chosen.data)
+    path = run_fit(chosen, folder, Reporter(quiet or None))
+    if _first_process():
+        result = load(path)
+        emit(result.certificate, as_json, lambda: show.certificate(path, result.certificate, console))
+
+
+@app.command()
+def solve(
+    run: RunPath, latency: Latency = None, params: Params = None, macs: Macs = None, memory: Memory = None,
+    quiet: Quiet = False, as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Another budget on a finished run: no search again."""
+    from sartor.api.result import load
+    from sartor.cli import show
+    from sartor.pipeline.options import parse_budgets
+    from sartor.pipeline.order import solve as run_solve
+    from sartor.runs.progress import Reporter
+
+    budgets = parse_budgets(given(latency=latency, params=params, macs=macs, memory=memory))
+    path = run_solve(run, budgets, Reporter(quiet or None))
+    result = load(path)
+    emit(result.certificate, as_json, lambda: show.certificate(path, result.certificate, console))
+
+
+@app.command()
+def frontier(
+    run: RunPath,
+    everything: Annotated[bool, typer.Option("--all", help="Every point.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Every optimal trade-off of a finished run."""
+    from sartor.api.result import load
+    from sartor.cli import show
+
+    data = load(run).trade_offs
+    emit(data, as_json, lambda: show.frontier(data, console, rows=0 if everything else 25))
+
+
+@app.command()
+def predict(
+    run: RunPath, images: Annotated[list[Path], typer.Argument(help="Image files.")],
+    top: Annotated[int, typer.Option(help="How many classes to show.", min=1)] = 3, as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Classes with probabilities, from the exported model."""
+    from sartor.api.result import load
+    from sartor.cli import show
+
+    found = load(run).predict([str(p) for p in images])
+    data = [{"image": str(p), **entry} for p, entry in zip(images, found, strict=True)]
+    emit(data, as_json, lambda: show.predictions([str(p) for p in images], found, top, console))
+
+
+@app.command()
+def report(run: RunPath, as_json: AsJson = False) -> None:
+    """Write report.html anew from the run's files."""
+    from sartor.report.build import build
+
+    page = build(run)
+    emit({"report": str(page)}, as_json, lambda: console.print(str(page), markup=False))
+
+
+@app.command("list")
+def list_plugins(as_json: AsJson = False) -> None:
+    """Methods, spaces, costs, solvers, proxies and published networks."""
+    from rich.table import Table
+
+    from sartor.core.registry import COSTS, METHODS, PROXIES, SOLVERS, SPACES
+    from sartor.costs import published as zoo
+
+    registries = {"methods": METHODS, "spaces": SPACES, "costs": COSTS, "solvers": SOLVERS, "proxies": PROXIES}
+    data: dict[str, Any] = {k: {n: r.summary(n) for n in r.names()} for k, r in registries.items()}
+    data["zoo"] = [*zoo.names(), *zoo.cells()]
+
+    def show() -> None:
+        table = Table("kind", "name", "what it is", box=None, pad_edge=False)
+        for kind, entries in data.items():
+            if kind != "zoo":
+                for n, (name, text) in enumerate(entries.items()):
+                    table.add_row(kind if n == 0 else "", name, text)
+        table.add_row("zoo", "", ", ".join(data["zoo"]))
+        Console(highlight=False).print(table)
+
+    emit(data, as_json, show)
+
+
+@app.command()
+def measure(
+    space: Annotated[str, typer.Option(help="The search space.")] = "mobile",
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    runtime: Annotated[str | None, typer.Option(help="onnxruntime (CPU) or torch.")] = None,
+    threads: Annotated[int, typer.Option(help="Threads of the deployed network.")] = 1,
+    image: Annotated[int, typer.Option(help="Side of the images in pixels.", min=1)] = 32,
+    classes: Annotated[int, typer.Option(help="Number of classes.", min=1)] = 10,
+    channels: Annotated[int, typer.Option(help="1 for grey images, 3 for colour.", min=1)] = 3,
+    out: Annotated[Path | None, typer.Option(help="Also write the table to this JSON file.")] = None,
+    quiet: Quiet = False, as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Measure the latency of every part of a space on this device."""
+    from rich.table import Table
+
+    from sartor.core import units
+    from sartor.core.registry import SPACES
+    from sartor.core.task import Task
+    from sartor.costs.latency.cost import Latency as LatencyCost
+    from sartor.runs.directory import write_json
+    from sartor.runs.progress import Reporter
+
+    task = Task(classes, image, channels)
+    cost = LatencyCost(
+        runtime=runtime or ("torch" if device == "cuda" else "onnxruntime"), device=device, threads=threads
+    )
+    with Reporter(quiet or None).bar("measuring", 100) as bar:
+        table = cost.table(SPACES[space]().fitted(task), task, lambda n, done, total: bar.to(100 * done // total, n))
+    if out is not None:
+        write_json(out, table.to_json())
+
+    def show() -> None:
+        rows = Table("part", "time", "95 % interval", box=None, pad_edge=False)
+        for key, p in table.prices.items():
+            low, high = units.show(p.low, "time"), units.show(p.high, "time")
+            rows.add_row(key, units.show(p.value, "time"), f"{low} .. {high}")
+        console.print(rows)
+
+    emit(table.to_json(), as_json, show)
+
+
+@app.command("zoo")
+def show_zoo(
+    name: Annotated[str, typer.Argument(help="A published network, e.g. HC-A or XNAS; `sartor list` names them.")],
+    classes: Annotated[int | None, typer.Option(help="Number of classes.", min=1)] = None,
+    image: Annotated[int | None, typer.Option(help="Side of the images in pixels.", min=1)] = None,
+    channels: Annotated[int | None, typer.Option(
+        help="Width of the first cells (cell networks), or channels of the images (mobile networks).", min=1)] = None,
+    as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """A published network: parameters, multiply-accumulates, architecture."""
+    from sartor.core.task import Task
+    from sartor.costs import published as zoo
+
+    if name.lower() in (known.lower() for known in zoo.cells()):
+        entry = zoo.cell_entry(name, channels, classes, image or 32)
+    else:
+        entry = zoo.entry(name, Task(classes or 1000, image or 224, channels or 3))
+
+    def show() -> None:
+        for key, value in entry.items():
+            console.print(f"{key:<14} {value}", markup=False)
+
+    emit(entry, as_json, show)
+
+
+@app.callback(invoke_without_command=True)
+def version(show: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    """Networks cut to measure: a folder of images and a budget in, the best network that provably fits out."""
+    if show:
+        console.print(__version__)
+        raise typer.Exit
+
+
+def main() -> None:
+    """Entry point: expected errors become one message and exit code 2, Ctrl-C becomes 130."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a name that the terminal cannot show must not end a run
+            stream.reconfigure(errors="backslashreplace")
+    parent = os.getppid()
+    try:
+        code = app(standalone_mode=False)  # typer turns Ctrl-C into the return value 130
+        if code == _INTERRUPTED:
+            raise KeyboardInterrupt
+    except BaseException as error:
+        if not _first_process() and _ended(parent):
+            sys.exit(1)  # the first process ended, and has said why
+        _explain(error)
+    else:
+        sys.exit(code or 0)
+
+
+def _explain(error: BaseException) -> None:
+    """One message and the exit code for what was to be expected; anything else is a bug of ours and is raised."""
+    if isinstance(error, SartorError):
+        _fail(str(error), error.exit_code)
+    if isinstance(error, (KeyboardInterrupt, typer.Abort)):
+        _fail("stopped; what was computed is kept, and the same command goes on from there.", _INTERRUPTED)
+    if hasattr(error, "format_message"):  # click's usage errors
+        _fail(error.format_message(), 2)
+    raise error
+
+
+def _first_process() -> bool:
+    return os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) == "0"
+
+
+def _ended(parent: int) -> bool:
+    """Whether the process that started this one ends, given a moment to do so."""
+    limit = time.monotonic() + 5
+    while os.getppid() == parent and time.monotonic() < limit:
+        time.sleep(0.1)
+    return os.getppid() != parent
+
+
+def _fail(message: str, code: int) -> None:
+    Console(stderr=True, soft_wrap=True, highlight=False).print(f"sartor: {message}", markup=False)
+    sys.exit(code)

@@ -1,0 +1,119 @@
+"""``sartor tables``: fit, frontier and check on people's own tables."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(
+    name="tables",
+    help="Bring your own tables: networks measured elsewhere and a price list in, a score and its frontier out.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+SpacePath = Annotated[Path, typer.Option("--space", help="The choices and their options (TOML).")]
+SamplesPath = Annotated[
+    Path, typer.Option("--samples", help="Measured networks (CSV): a column a choice, and targets.")
+]
+Target = Annotated[str, typer.Option("--target", help="The column to predict.")]
+ScorePath = Annotated[Path, typer.Option("--score", help="A score written by `sartor tables fit`.")]
+Repeats = Annotated[str, typer.Option("--repeats", help="The same network with two values: error, or mean.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Seed = Annotated[int, typer.Option("--seed", help="Of folds and bootstrap.")]
+
+
+def _emit(data: Any, as_json: bool, lines: list[str]) -> None:
+    text = json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) if as_json else "\n".join(lines)
+    sys.stdout.write(text + "\n")
+
+
+def _ranking(name: str, found: dict[str, Any]) -> list[str]:
+    lines = [f"{name}: {found['networks']} networks"]
+    for key in ("kendall", "spearman", "mse"):
+        value = found[key]
+        lines.append(f"  {key:<8} {value['value']:.4g}  (95 %: {value['low']:.4g} to {value['high']:.4g})")
+    return lines
+
+
+@app.command()
+def fit(
+    space: SpacePath,
+    samples: SamplesPath,
+    target: Target,
+    out: Annotated[Path, typer.Option("--out", help="Where to write the score (JSON).")],
+    predictor: Annotated[str, typer.Option(help="auto, linear, bilinear or quadratic.")] = "auto",
+    scale: Annotated[str, typer.Option(help="auto, value, or rank: robust where some networks failed.")] = "auto",
+    unit: Annotated[str, typer.Option(help="The target's unit; needed where it is a cost, e.g. ms.")] = "",
+    repeats: Repeats = "error",
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Fit a score to measured networks."""
+    from sartor.tables.files import read_samples, read_space, score_json, write_score
+    from sartor.tables.fit import fit_tables
+
+    choices = read_space(space)
+    table = read_samples(samples, choices, target, repeats)
+    score = fit_tables(choices, table, predictor=predictor, scale=scale, unit=unit, seed=seed)
+    write_score(out, score, choices)
+    how = f"{score.facts['predictor']} score, fitted to the {score.facts['fitted_to']}s of {target}"
+    lines = [f"{how} of {len(table)} networks, written to {out}; held out in turn:"]
+    for name, found in score.facts["held_out"].items():
+        lines += [f"  {name}: Kendall {found['kendall']['value']:.3f}, Spearman {found['spearman']['value']:.3f}"]
+    _emit(score_json(score, choices), as_json, lines)
+
+
+@app.command()
+def frontier(
+    space: SpacePath,
+    score: ScorePath,
+    cost: Annotated[list[str], typer.Option("--cost", help="name=FILE: prices (JSON), or a score fitted to a cost.")],
+    out: Annotated[Path, typer.Option("--out", help="Where to write the frontier (JSON).")],
+    limit: Annotated[list[str] | None, typer.Option("--limit", help="name=value, e.g. params=4M.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Every best trade-off of the score against a cost, inside limits on the others."""
+    from sartor.core.units import show
+    from sartor.runs.directory import write_json
+    from sartor.tables.files import read_score, read_space
+    from sartor.tables.fit import frontier_tables, limits_from, open_costs
+
+    choices = read_space(space)
+    costs = open_costs(cost, choices)
+    fitted = read_score(score, choices)
+    points = frontier_tables(choices, fitted, costs, limits_from(limit or [], costs))
+    data = points.to_json(choices, fitted, costs)
+    write_json(out, data)
+    kind, front = costs[points.axis].kind, points.front
+    whole = "all of them, proven" if points.complete else "the best at evenly spaced budgets"
+    lines = [f"{len(front)} networks against {points.axis} ({whole}), written to {out}"]
+    for n in sorted({round(x) for x in [i * (len(front) - 1) / 9 for i in range(10)]}):
+        lines.append(f"  {show(float(front.cost[n]), kind):>12}  {fitted.target} {data['points'][n]['predicted']:.5g}")
+    _emit(data, as_json, lines)
+
+
+@app.command()
+def check(
+    space: SpacePath,
+    score: ScorePath,
+    samples: SamplesPath,
+    target: Target,
+    repeats: Repeats = "error",
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> None:
+    """How well a score ranks other measured networks: Kendall, Spearman, mean squared error, with intervals."""
+    from sartor.tables.files import read_samples, read_score, read_space
+    from sartor.tables.fit import check_tables
+
+    choices = read_space(space)
+    table = read_samples(samples, choices, target, repeats)
+    found = check_tables(choices, read_score(score, choices), table, seed=seed)
+    _emit(found, as_json, _ranking(f"{score} on {samples}", found))

@@ -1,0 +1,59 @@
+"""An architecture is one option picked for every choice of a space."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sartor.core.errors import BadInput
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One decision of a space: exactly one of `options` is picked.
+
+    `needs` lists ``(other choice, its options)``: the decision matters only while the other choice
+    is at one of those options. Block 3 of a stage, say, needs the stage's depth to be 3 or 4.
+    """
+
+    name: str
+    options: tuple[str, ...]
+    needs: tuple[tuple[int, tuple[int, ...]], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Arch:
+    """The index of the picked option of every choice, in the order of the space's choices."""
+
+    picks: tuple[int, ...]
+
+    def named(self, choices: Sequence[Choice]) -> dict[str, str]:
+        """The readable form: name of the choice -> name of its option; inactive choices are left out."""
+        return {c.name: c.options[p] for c, p in zip(choices, self.picks, strict=True) if active(c, self.picks)}
+
+
+def active(choice: Choice, picks: Sequence[int]) -> bool:
+    """Whether the decision has any effect on the network that `picks` describes."""
+    return all(picks[other] in allowed for other, allowed in choice.needs)
+
+
+def canonical(choices: Sequence[Choice], arch: Arch) -> Arch:
+    """The same network with every inactive choice at its first option, so that equal networks compare equal."""
+    return Arch(tuple(p if active(c, arch.picks) else 0 for c, p in zip(choices, arch.picks, strict=True)))
+
+
+def from_names(choices: Sequence[Choice], names: Mapping[str, str]) -> Arch:
+    """Read the readable form back; a choice that is left out must be inactive."""
+    unknown = set(names) - {c.name for c in choices}
+    if unknown:
+        raise BadInput(f"the architecture names choices that the space does not have: {sorted(unknown)}.")
+    picks = []
+    for choice in choices:
+        option = names.get(choice.name, choice.options[0])
+        if option not in choice.options:
+            raise BadInput(f"{choice.name} must be one of {', '.join(choice.options)}, but got {option!r}.")
+        picks.append(choice.options.index(option))
+    missing = [c.name for c in choices if c.name not in names and active(c, picks)]
+    if missing:
+        raise BadInput(f"the architecture must decide {', '.join(missing)}.")
+    return Arch(tuple(picks))

@@ -1,0 +1,5 @@
+"""Measured latency: timing of parts, calibration on whole networks, the price cache."""
+
+from sartor.costs.latency.cost import Latency
+
+PLUGIN = Latency

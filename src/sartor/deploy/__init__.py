@@ -1,0 +1,1 @@
+"""What is deployed: a network with its preprocessing inside, exported, loaded by a runtime and timed."""

@@ -1,0 +1,200 @@
+"""What leaves a run: one ONNX file with the normalisation inside, weights as safetensors, labels, preprocessing.
+
+Nothing here is a pickle, so a model folder from elsewhere can be opened safely.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor, nn
+
+from sartor.core.errors import BadInput, RunError, SartorError, require
+from sartor.core.task import Task
+from sartor.deploy.module import INPUT, OUTPUT, Deployed, evaluating, onnx_graph, session
+from sartor.runs.directory import atomic, write_json
+
+__all__ = [
+    "Deployed",
+    "OnnxModel",
+    "export_onnx",
+    "load_weights",
+    "preprocessing",
+    "save_weights",
+    "write_labels",
+    "write_preprocessing",
+]
+
+Floats = NDArray[np.float32]
+_TOLERANCE = 1e-3  # relative to the largest logit; float32 rounding is near 1e-6
+
+
+def export_onnx(model: Deployed, task: Task, path: str | Path) -> float:
+    """Write `model` as one ONNX file with a dynamic batch, and check it against PyTorch on random images.
+
+    Returns the largest absolute difference between the two runtimes' logits. A difference that
+    rounding cannot explain is an error, and then no file appears.
+    """
+    path = Path(path)
+    graph = onnx_graph(model, (task.channels, task.image, task.image))
+    error = _difference(model, graph, task)
+    with atomic(path) as tmp:
+        tmp.write_bytes(graph)
+    return error
+
+
+def _difference(model: Deployed, graph: bytes, task: Task) -> float:
+    """The largest difference of logits at batches of one and of three random images."""
+    run, rng, worst = session(graph), np.random.default_rng(0), 0.0
+    for batch in (1, 3):
+        shape = (batch, task.channels, task.image, task.image)
+        images = rng.integers(0, 256, shape).astype(np.float32)
+        with evaluating(model):
+            tensor = torch.from_numpy(images).to(model.get_buffer("scale").device)
+            expected = model(tensor).cpu().numpy()
+        got = run.run([OUTPUT], {INPUT: images})[0]
+        if got.shape != expected.shape or not np.isfinite(got).all():
+            raise SartorError(f"the exported graph gives logits of shape {got.shape}, or not finite ones.")
+        error, scale = float(np.abs(got - expected).max()), float(np.abs(expected).max())
+        if error > _TOLERANCE * max(scale, 1e-6):
+            raise SartorError(
+                f"onnxruntime's logits must equal PyTorch's up to {_TOLERANCE:g} of the largest, {scale:g}, "
+                f"but differ by {error:g}. Nothing was exported."
+            )
+        worst = max(worst, error)
+    return worst
+
+
+def save_weights(model: nn.Module, path: str | Path, metadata: Mapping[str, str] | None = None) -> None:
+    """Write every parameter and buffer to a safetensors file, with text `metadata` in its header."""
+    from safetensors.torch import save_file
+
+    tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.state_dict().items()}
+    with atomic(Path(path)) as tmp:
+        save_file(tensors, str(tmp), metadata=dict(metadata or {}) | {"format": "pt"})
+
+
+def load_weights(model: nn.Module, path: str | Path) -> dict[str, str]:
+    """Load a safetensors file into `model`: the same names, shapes and types exactly. Returns its metadata.
+
+    The model is changed only when the whole file fits it.
+    """
+    tensors, metadata = _read_safetensors(Path(path))
+    wanted = model.state_dict()
+    missing, unknown = sorted(wanted.keys() - tensors.keys()), sorted(tensors.keys() - wanted.keys())
+    if missing or unknown:
+        raise BadInput(
+            f"{path} must hold exactly this network's tensors, but lacks {_few(missing)} and adds {_few(unknown)}."
+        )
+    for name, tensor in tensors.items():
+        target = wanted[name]
+        if tensor.shape != target.shape or tensor.dtype != target.dtype:
+            raise BadInput(
+                f"{name} in {path} must be {target.dtype} of shape {tuple(target.shape)}, "
+                f"but is {tensor.dtype} of shape {tuple(tensor.shape)}."
+            )
+    model.load_state_dict(tensors)
+    return metadata
+
+
+def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(str(path), framework="pt", device="cpu") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
+    except FileNotFoundError as error:
+        raise RunError(f"{path} is missing.") from error
+    except (SafetensorError, OSError, ValueError, RuntimeError, TypeError) as error:
+        raise RunError(
+            f"{path} must be a complete safetensors file, but is damaged or something else: {error}"
+        ) from error
+
+
+def _few(names: Sequence[str], most: int = 3) -> str:
+    return (
+        ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "") if names else "none"
+    )
+
+
+def preprocessing(task: Task, mean: Sequence[float], std: Sequence[float]) -> dict[str, Any]:
+    """What happens to an image before the network, in words and numbers, for preprocessing.json."""
+    return {
+        "image": task.image,
+        "channels": task.channels,
+        "colour": {1: "greyscale", 3: "RGB"}.get(task.channels, f"{task.channels} channels"),
+        "resize": "shorter side to S, centre crop",
+        "input": {"name": INPUT, "type": "float32", "layout": "BCHW", "range": [0, 255]},
+        "output": {"name": OUTPUT, "meaning": "logits; softmax over the last axis gives probabilities"},
+        "normalisation": {"mean": list(mean), "std": list(std), "in_graph": True},
+    }
+
+
+def write_preprocessing(
+    path: str | Path, task: Task, mean: Sequence[float], std: Sequence[float], names: Sequence[str]
+) -> None:
+    """Write preprocessing.json, with the classes in the order of the logits, and the label files beside it."""
+    write_json(Path(path), preprocessing(task, mean, std) | {"labels": list(names)})
+    write_labels(Path(path).parent, names)
+
+
+def write_labels(folder: str | Path, names: Sequence[str]) -> None:
+    """Write the classes in the order of the logits: labels.json, exact, and labels.txt, one a line."""
+    folder = Path(folder)
+    write_json(folder / "labels.json", list(names))
+    with atomic(folder / "labels.txt") as tmp:
+        tmp.write_text("".join(" ".join(name.splitlines()) + "\n" for name in names), encoding="utf-8")
+
+
+class OnnxModel:
+    """An exported network, ready to classify: pixels 0..255 in, logits or probabilities out."""
+
+    def __init__(self, path: str | Path, threads: int = 1) -> None:
+        self.path = Path(path)
+        _refuse_external_data(self.path)
+        self._session = session(self.path, threads)
+        inputs, outputs = self._session.get_inputs(), self._session.get_outputs()
+        if len(inputs) != 1 or len(outputs) != 1 or len(inputs[0].shape) != 4 or inputs[0].type != "tensor(float)":
+            raise BadInput(
+                f"{path} must take one float32 image batch (B, C, S, S) and give one output; export it again."
+            )
+        self._input = inputs[0].name
+        self.shape: tuple[int, ...] = tuple(inputs[0].shape[1:])  # (C, S, S)
+
+    def logits(self, images: ArrayLike) -> Floats:
+        """The logits (B, classes) of images (B, C, S, S) with values 0..255."""
+        batch = np.asarray(images)
+        if batch.ndim != 4 or batch.shape[1:] != self.shape or not len(batch):
+            wanted = ", ".join(map(str, self.shape))
+            raise BadInput(f"images must have the shape (B, {wanted}) with B >= 1, but have {batch.shape}.")
+        if batch.dtype.kind not in "uif":
+            raise BadInput(f"images must be numbers from 0 to 255, but are of type {batch.dtype}.")
+        pixels = np.ascontiguousarray(batch, np.float32)
+        if not np.isfinite(pixels).all() or pixels.min() < 0 or pixels.max() > 255:
+            raise BadInput(f"pixels must lie in 0..255, but range from {pixels.min():g} to {pixels.max():g}.")
+        out: Floats = self._session.run(None, {self._input: pixels})[0]
+        return out
+
+    def probabilities(self, images: ArrayLike) -> Floats:
+        """The softmax of the logits."""
+        logits = self.logits(images)
+        weights = np.exp(logits - logits.max(axis=1, keepdims=True))
+        return np.asarray(weights / weights.sum(axis=1, keepdims=True), np.float32)
+
+
+def _refuse_external_data(path: Path) -> None:
+    """A model whose weights point at other files of the disk is none that Sartor wrote."""
+    onnx = require("onnx", "onnx")
+    if not path.is_file():
+        raise BadInput(f"{path} must be an ONNX file, but there is no such file.")
+    try:
+        model = onnx.load(str(path), load_external_data=False)
+    except Exception as error:  # protobuf's parser raises several unrelated types
+        raise BadInput(f"{path} must be an ONNX model, but cannot be read as one.") from error
+    if any(tensor.data_location == onnx.TensorProto.EXTERNAL for tensor in model.graph.initializer):
+        raise BadInput(f"{path} must hold its weights itself, but refers to other files.")

@@ -1,0 +1,146 @@
+"""What is deployed: a network with its normalisation inside, as an ONNX graph, in an ONNX Runtime session.
+
+The latency cost times exactly what `sartor.deploy.export` writes, so both build their graphs here.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sartor.core.errors import BadInput, SartorError, require
+from sartor.deploy.graph import simplified
+
+INPUT, OUTPUT = "image", "logits"
+OPSET = 18
+_LEGACY_OPSET = 17
+
+
+class Deployed(nn.Module):
+    """A network that takes pixels 0..255 as float32 (B, C, S, S) and normalises them itself.
+
+    ``net((x - mean) / std)`` with the channels' mean and deviation in units of 0..255, computed as
+    one multiplication and one addition a pixel.
+    """
+
+    def __init__(self, net: nn.Module, mean: Sequence[float], std: Sequence[float]) -> None:
+        super().__init__()
+        if len(mean) != len(std) or not mean or min(std) <= 0:
+            raise BadInput(f"mean and std must have one entry a channel, std > 0, but got {mean} and {std}.")
+        self.net = net
+        centre = torch.tensor(list(mean), dtype=torch.float64)
+        spread = torch.tensor(list(std), dtype=torch.float64)
+        self.register_buffer("scale", (1 / spread).float().reshape(1, -1, 1, 1))
+        self.register_buffer("shift", (-centre / spread).float().reshape(1, -1, 1, 1))
+
+    def forward(self, image: Tensor) -> Tensor:  # noqa: D102
+        scale, shift = self.get_buffer("scale"), self.get_buffer("shift")
+        out: Tensor = self.net(image * scale + shift)
+        return out
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[nn.Module]:
+    """The module in evaluation mode and without gradients; every sub-module's own mode comes back afterwards."""
+    modes = [(m, m.training) for m in module.modules()]
+    module.eval()
+    try:
+        with torch.no_grad():
+            yield module
+    finally:
+        for m, mode in modes:
+            m.training = mode
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the exporters' notices (deprecations, torchvision's absence, progress) off the terminal."""
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.onnx._internal.exporter", "onnxscript")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+def onnx_graph(module: nn.Module, in_shape: Sequence[int], batch: int | None = None) -> bytes:
+    """The module as an ONNX model with one input `image` and one output `logits`.
+
+    With `batch` left out the batch is dynamic and the graph comes from torch's current exporter
+    (seconds): this is what is deployed. With a fixed `batch` it comes from the older tracing
+    exporter where torch still has it, which takes milliseconds and, after the same
+    simplification, gives the same operators: this is what is timed part by part.
+    """
+    onnx = require("onnx", "onnx")
+    with evaluating(module), _quiet():
+        model = None if batch is None else _traced(module, in_shape, batch)
+        if model is None:
+            model = _captured(module, in_shape, batch)
+    try:
+        return simplified(onnx.load_model_from_string(model)).SerializeToString()
+    except ValueError as error:  # protobuf's limit of 2 GB a message
+        raise SartorError(f"the network is too large for one ONNX file: {error}.") from error
+
+
+def _traced(module: nn.Module, in_shape: Sequence[int], batch: int) -> bytes | None:
+    """By the tracing exporter; None where this torch has it no more."""
+    buffer: Any = io.BytesIO()  # torch's annotation knows paths only
+    try:
+        torch.onnx.export(
+            module, (_example(module, batch, in_shape),), buffer,
+            dynamo=False, opset_version=_LEGACY_OPSET, input_names=[INPUT], output_names=[OUTPUT],
+        )  # fmt: skip
+    except (TypeError, ValueError, RuntimeError, AttributeError):  # no such option, or no such operator
+        return None
+    return buffer.getvalue()
+
+
+def _captured(module: nn.Module, in_shape: Sequence[int], batch: int | None) -> bytes:
+    """By `torch.export`; the batch is dynamic unless given."""
+    require("onnxscript", "onnx")
+    dynamic = None if batch is not None else ({0: torch.export.Dim("batch", min=1)},)
+    program = torch.onnx.export(
+        module, (_example(module, batch or 2, in_shape),),
+        dynamo=True, opset_version=OPSET, input_names=[INPUT], output_names=[OUTPUT],
+        dynamic_shapes=dynamic, verbose=False, external_data=False,
+    )  # fmt: skip
+    assert program is not None
+    model: bytes = program.model_proto.SerializeToString()
+    return model
+
+
+def _example(module: nn.Module, batch: int, in_shape: Sequence[int]) -> Tensor:
+    """An input on the module's device; a batch of 1 would be baked into a dynamic graph, so that uses 2."""
+    tensors = [*module.parameters(), *module.buffers()]
+    return torch.zeros(batch, *in_shape, device=tensors[0].device if tensors else "cpu")
+
+
+def session(model: bytes | Path, threads: int = 1) -> Any:
+    """An ONNX Runtime session on the CPU: `threads` inside an operator, operators one after another."""
+    runtime = require("onnxruntime", "onnx")
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.execution_mode = runtime.ExecutionMode.ORT_SEQUENTIAL
+    options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_ENABLE_ALL
+    options.log_severity_level = 3
+    source = model if isinstance(model, bytes) else str(model)
+    try:
+        return runtime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime's exceptions share no public base class
+        name = "the graph" if isinstance(model, bytes) else str(model)
+        reason = str(error).splitlines()[0]
+        raise BadInput(f"{name} must be an ONNX model that onnxruntime can load, but: {reason}") from error

@@ -1,0 +1,1 @@
+"""Runtimes, each loading what was exported and timing it."""

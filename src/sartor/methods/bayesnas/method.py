@@ -1,0 +1,72 @@
+"""BayesNAS: sparse Bayesian learning of switches, with the dependencies between them (arXiv:1905.04919).
+
+Every operation of the search network is multiplied by a weight w whose prior variance is a switch. A round trains the
+network and w together under a reweighted l1 (16) or group-lasso penalty (21), takes the Hessian by w, and updates the
+switches (17) to (20); what has no positive entropy leaves, and with it what depends on it. The entropy, a logarithm of
+the relevance gamma, is the score: without a budget the solver's answer is what is left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, final
+
+from sartor.core.errors import BadInput
+from sartor.methods.base import Effort, Found, Job, Method, epochs_for
+from sartor.methods.bayesnas.relevance import Dependency
+from sartor.methods.bayesnas.search import Search
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class BayesNAS(Method):
+    """Switches with hierarchical relevance priors; what the data do not support leaves, round by round (BayesNAS)."""
+
+    switches: ClassVar[bool] = True
+
+    rounds: int = 4  # T_max
+    epochs: int = 1  # of a round
+    batch: int = 64
+    lr: float = 0.1
+    momentum: float = 0.9
+    weight_decay: float = 1e-4
+    clip: float = 5.0
+    augment: Literal["none", "light", "standard", "strong"] = "standard"
+    strength: float = 0.01  # lambda_w: the paper's sparsity intensity of an operation's switch
+    zero_strength: float = 0.01  # and of an edge's
+    rate: float = 1.0  # the learning rate of w in units of the network's
+    dependency: Dependency = "full"  # equation 8; "zero" leaves predecessors out, "none" everything
+    hessian: Literal["sampled", "ggn", "exact"] = "sampled"
+    hessian_images: int = 512  # for "ggn" and "exact"; "sampled" sees every image of a round's last epoch
+
+    def __post_init__(self) -> None:
+        if self.rounds < 1 or self.epochs < 1 or self.hessian_images < 1:
+            raise BadInput(
+                "method.rounds, method.epochs and method.hessian_images must be at least 1, but got "
+                f"{self.rounds}, {self.epochs} and {self.hessian_images}."
+            )
+        if self.strength <= 0 or self.zero_strength <= 0 or self.rate <= 0:
+            raise BadInput(
+                "method.strength, method.zero_strength and method.rate must be above 0, but got "
+                f"{self.strength:g}, {self.zero_strength:g} and {self.rate:g}."
+            )
+
+    @classmethod
+    def preset(cls, effort: Effort, images: int) -> dict[str, Any]:
+        """The paper's numbers for ``thorough``; below that small data sets get more epochs a round."""
+        if effort == "thorough":
+            return {}
+        quick = effort == "quick"
+        return {
+            "rounds": 3 if quick else 4,
+            "epochs": epochs_for(images, 2_400 if quick else 50_000, 1, 2 if quick else 25),
+            "batch": 32 if quick else 64,
+            "rate": 10.0 if quick else 3.0,
+            "augment": "light" if quick else "standard",
+        }
+
+    def search(self, job: Job) -> Found:
+        """Algorithm 2, or Algorithm 1 where the space gives every cell switches of its own."""
+        search = Search(job, self)
+        history = search.run()
+        return Found(search.score(), "entropy", facts=search.facts(history))

@@ -1,0 +1,276 @@
+"""BINAS: a supernet, the accuracy contribution of every decision, a bilinear score (arXiv:2110.12399).
+
+Phases: the heaviest network alone; its channels sorted by importance; all networks together, every
+image on a path of its own, taught by the heaviest; batch-norm statistics recomputed; equation 3's
+contributions measured on the validation split; the score's ranking checked on held-out networks.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar, Literal, final
+
+import numpy as np
+import torch
+
+from sartor.core.errors import BadInput
+from sartor.core.quadratic import Quadratic
+from sartor.data.augment import Augment
+from sartor.engine import checkpoint, distill
+from sartor.engine.evaluate import Forward, accuracy, correct, recalibrate
+from sartor.engine.fit import Training, fit, nothing
+from sartor.engine.network import calibration
+from sartor.engine.recipe import Recipe
+from sartor.insight.ranking import quality
+from sartor.methods.base import Effort, Found, Job, Method, epochs_for
+from sartor.methods.binas.focus import chances, chosen, gain
+from sartor.methods.binas.outcomes import Outcomes
+from sartor.methods.binas.tally import Tally, per_forward
+from sartor.predictors.contributions import entries, estimate, forced
+from sartor.predictors.joint import Again, Paths, correlation, expressed
+from sartor.predictors.shrinkage import led, shrunk
+from sartor.spaces.draw import Drawn
+
+_FIRST = 16  # passes that see all images, at least: few are enough for what leads, and doubt must be known
+_DECK = 36  # images to which paths are dealt evenly: a GPU meets the same shapes again
+_OUTCOMES_A_TERM = 8  # least outcomes for every coefficient of the joint estimate
+
+
+def _of_mirror_images(forward: Forward, images: torch.Tensor) -> torch.Tensor:
+    return forward(images.flip(3))
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class BINAS(Method):
+    """Accuracy contributions measured in a supernet: a bilinear, interpretable score (BINAS)."""
+
+    inherits: ClassVar[bool] = True
+
+    heaviest_epochs: int = 250
+    heaviest_lr: float = 0.1
+    heaviest_decay: float = 1e-4
+    multipath_epochs: int = 100
+    multipath_lr: float = 0.0128
+    multipath_decay: float = 1e-5
+    batch: int = 200
+    smoothing: float = 0.1
+    gamma: float = 1.0  # weight of the teacher's part of the loss
+    ema: float = 0.999
+    dropout: float = 0.0
+    augment: Literal["none", "light", "standard", "strong"] = "strong"
+    sort_share: float = 0.1  # share of the training images that decides the importance of channels
+    estimator: Literal["joint", "paper"] = "joint"
+    # For joint: right or wrong, the right class's probability, its logarithm, or the first led by the last.
+    outcome: Literal["both", "right", "chance", "likelihood"] = "both"
+    shrink: bool = True  # for joint: towards what contributions of like decisions have in common
+    focus: bool = True  # for joint: most of the passes go to images that paths disagree about
+    mirror: bool = True  # for joint: networks are measured on mirror images too, where training mirrors images
+    passes: int = 200  # validation epochs: in all for joint, for every single expectation for paper (its own: 10)
+    held_out: int = 500  # networks that check the ranking
+
+    def __post_init__(self) -> None:
+        if self.passes < 1 or self.held_out < 3 or not 0 < self.sort_share <= 1:
+            raise BadInput(
+                "method.passes >= 1, method.held_out >= 3 and 0 < method.sort_share <= 1 must hold, but got "
+                f"{self.passes}, {self.held_out} and {self.sort_share:g}."
+            )
+        if self.outcome == "both" and not self.shrink:
+            raise BadInput(
+                'method.outcome = "both" weighs two measurements of every contribution, which method.shrink = false '
+                'forbids. Leave method.shrink on, or say method.outcome = "right" or "likelihood".'
+            )
+        self._recipe(self.heaviest_epochs, self.heaviest_lr, self.heaviest_decay)  # refuses what cannot be trained,
+        self._recipe(self.multipath_epochs, self.multipath_lr, self.multipath_decay)  # before anything is
+
+    @classmethod
+    def preset(cls, effort: Effort, images: int) -> dict[str, Any]:
+        """The paper's numbers for ``thorough``; shorter schedules at higher rates below that."""
+        if effort == "thorough":
+            return {}
+        quick = effort == "quick"
+        return {
+            "heaviest_epochs": epochs_for(images, 16_000 if quick else 100_000, 3, 14 if quick else 60),
+            "multipath_epochs": epochs_for(images, 28_000 if quick else 200_000, 4, 24 if quick else 100),
+            "multipath_lr": 0.05,
+            "batch": 64,
+            "augment": "light" if quick else "standard",
+            "passes": 40 if quick else 100,
+            "held_out": 60 if quick else 200,
+        }
+
+    def search(self, job: Job) -> Found:
+        """All phases; each resumes from what it left in the run directory."""
+        torch.manual_seed(job.seeds.number("supernet"))
+        net = job.engine.place(job.space.supernet(job.task))
+        history = {"heaviest": self._train_heaviest(job, net)}
+        teacher = net.extract(job.space.heaviest)
+        recalibrate(teacher, calibration(job.feed, job.splits), job.engine.cast(lambda x, _: teacher(x)))
+        teacher.eval().requires_grad_(False)
+        self._sort(job, net)
+        net.inherit()
+        history["multipath"] = self._train_multipath(job, net, teacher)
+        paths = lambda x, k: job.space.sample_picks(job.seeds.rng("calibrate", k), len(x))  # noqa: E731
+        recalibrate(net, calibration(job.feed, job.splits), job.engine.cast(lambda x, k: net(x, paths(x, k))))
+        net.eval()
+        seconds = time.monotonic()
+        score = self._measure(job, net)
+        seconds = time.monotonic() - seconds
+        checking = time.monotonic()
+        check = self._check(job, net, score)
+        checking = time.monotonic() - checking
+        facts = {
+            "history": history,
+            "heaviest_accuracy": accuracy(teacher, job.feed, job.splits.val),
+            "estimator": self.estimator,
+            "validation_epochs": self._epochs(job),
+            "measuring_seconds": round(seconds, 3),
+            "checking_seconds": round(checking, 3),
+            "held_out": check["networks"],
+        }
+        files = []
+        for name, module in (("supernet", net), ("teacher", teacher)):
+            files.append(f"search/{name}.safetensors")
+            if job.run.writer:
+                checkpoint.save(job.run.path / files[-1], module.state_dict())
+        return Found(score, "% accuracy", check["quality"], facts, tuple(files))
+
+    def _train_heaviest(self, job: Job, net: Any) -> Any:
+        heaviest = job.space.heaviest
+
+        def loss(x: torch.Tensor, y: torch.Tensor, drawn: Drawn) -> dict[str, torch.Tensor]:
+            return {"loss": distill.label_loss(net(x, heaviest), y, self.smoothing)}
+
+        recipe = self._recipe(self.heaviest_epochs, self.heaviest_lr, self.heaviest_decay)
+        return fit(Training("heaviest", net, loss, recipe, job.feed, job.splits.train, job.run, draw=nothing))
+
+    def _train_multipath(self, job: Job, net: Any, teacher: Any) -> Any:
+        def draw(rng: np.random.Generator, images: int) -> Any:
+            return net.prepared(job.space.sample_picks(rng, images), job.engine.device)
+
+        def loss(x: torch.Tensor, y: torch.Tensor, paths: Any) -> dict[str, torch.Tensor]:
+            with torch.no_grad():
+                their_features, their_logits = teacher.trace(x)
+            features, logits = net.trace(x, paths)
+            labels = distill.label_loss(logits, y, self.smoothing)
+            imitation = distill.imitation_loss(logits, their_logits)
+            likeness = distill.feature_loss(features, their_features)
+            total = labels + self.gamma * (imitation + likeness)
+            return {"loss": total, "labels": labels, "imitation": imitation, "features": likeness}
+
+        recipe = self._recipe(self.multipath_epochs, self.multipath_lr, self.multipath_decay)
+        return fit(Training("multipath", net, loss, recipe, job.feed, job.splits.train, job.run, draw=draw))
+
+    def _recipe(self, epochs: int, lr: float, decay: float) -> Recipe:
+        return Recipe(
+            epochs=epochs, lr=lr, weight_decay=decay, batch=self.batch, smoothing=self.smoothing,
+            ema=self.ema, dropout=self.dropout, augment=self.augment,
+        )  # fmt: skip
+
+    def _sort(self, job: Job, net: Any) -> None:
+        """Gradients of the heaviest network over the first images of each class decide the channels' order."""
+        labels = job.feed.images.labels[job.splits.train]
+        first = [np.flatnonzero(labels == c) for c in range(job.task.classes)]
+        index = np.concatenate([job.splits.train[f[: max(1, int(self.sort_share * len(f)))]] for f in first])
+        net.eval().zero_grad()
+        for x, y in job.feed.plain(index, 256):
+            with job.engine.autocast():
+                loss = distill.label_loss(net(x, job.space.heaviest), y, 0.0)
+            loss.backward()  # type: ignore[no-untyped-call]
+        net.sort_channels()
+        net.zero_grad()
+
+    # measuring -----------------------------------------------------------------------------------
+
+    def _measure(self, job: Job, net: Any) -> Quadratic:
+        """The contributions of equation 3, by the estimator asked for."""
+        space, last = job.space, (-1, -1, np.zeros((0, 0), np.int64))
+
+        def drawn(number: int, start: int, count: int) -> np.ndarray:
+            """Random paths, a function of the pass and the first image: asked for again, they are the same."""
+            nonlocal last
+            if last[:2] != (number, start):
+                last = (number, start, space.sample_picks(job.seeds.rng("paths", number, start), count))
+            return last[2]
+
+        if self.estimator == "joint":
+            return self._jointly(job, self._outcomes(job, net, drawn))
+        todo = entries(space.choices)
+        # E[Acc] on the very same paths: its luck is theirs, and cancels in every difference.
+        base, counted = Tally(job, "base", 1, self.passes), Tally(job, "contributions", len(todo), self.passes)
+        base.run(net, lambda row, number, start, count: drawn(number, start, count))
+        counted.run(net, lambda row, number, start, count: forced(drawn(number, start, count), todo[row].condition))
+        share: Any = 100.0 / self.passes
+        return estimate(space.choices, share * base.right[0], share * counted.right)
+
+    def _epochs(self, job: Job) -> int:
+        """Validation epochs that measuring takes; on very few images more than asked, or nothing is determined."""
+        if self.estimator == "paper":
+            return self.passes * (1 + sum(job.space.sizes))
+        return max(self.passes, -(-_OUTCOMES_A_TERM * sum(job.space.sizes) // len(job.splits.val)))
+
+    def _mirrors(self, job: Job) -> bool:
+        """Whether mirror images measure too: they are as likely as the images, and share only part of their luck."""
+        return self.estimator == "joint" and self.mirror and Augment.for_task(job.task, self.augment).flip
+
+    def _outcomes(self, job: Job, net: Any, drawn: Any) -> Outcomes:
+        """All images on random paths first; then, for most of the epochs, those that paths disagree about."""
+        epochs, images = self._epochs(job), len(job.splits.val)
+        first = min(epochs, max(_FIRST, epochs // 4)) if self.focus and images >= 4 else epochs
+        tally = Tally(job, "joint", first, mirror=self._mirrors(job))
+        tally.run(net, lambda row, _, start, count: drawn(row, start, count))
+        seen = Outcomes.of(tally, drawn)
+        if first == epochs:
+            return seen
+        size = images // 4 // _DECK * _DECK or images // 4
+        chance = chances(tally.right, size)
+        rows = round((epochs - first) * images / size)
+        places = np.stack([chosen(chance, job.seeds.rng("again", row)) for row in range(rows)])
+        again = Tally(job, "again", rows, places=places, mirror=tally.mirror)
+        again.run(net, lambda row, _, start, count: drawn(first + row, start, count))
+        rest = Outcomes.of(again, lambda row, start, count: drawn(first + row, start, count), 1 / chance)
+        return seen.joined(rest, first, (epochs - first) * gain(tally.right, chance))
+
+    def _jointly(self, job: Job, seen: Outcomes) -> Quadratic:
+        """All decisions at once: every path speaks about all of them."""
+        choices, w = job.space.choices, seen.weights
+        kinds = {"right": seen.right, "likelihood": seen.likelihood, "chance": 100.0 * np.exp(seen.likelihood / 100.0)}
+        paths = Paths(choices, seen.picks, seen.images, w)
+        together = correlation(seen.right, seen.likelihood, seen.images, w) if self.outcome == "both" else 0.0
+
+        def shared(again: Again) -> Quadratic:
+            if self.outcome == "both":
+                right, likelihood = (paths.estimate(kinds[kind], again=again) for kind in ("right", "likelihood"))
+                return led(right, likelihood, together, choices)
+            score = paths.estimate(kinds[self.outcome], again=again)
+            return shrunk(score, choices) if self.shrink else score
+
+        # What is best for these images is decided by how well the paths measured them; how far off it may be for
+        # others, by how much images differ.
+        score = replace(shared("paths"), errors=shared("images").errors)
+        return score if self.outcome in ("both", "right") else expressed(score, seen.picks, seen.right, w)
+
+    def _check(self, job: Job, net: Any, score: Quadratic) -> dict[str, Any]:
+        """Predicted against measured accuracy of networks drawn uniformly, each evaluated on its own."""
+        rng = job.seeds.rng("held out")
+        archs = [job.space.sample(rng) for _ in range(self.held_out)]
+        seen = np.zeros((2, len(archs)))  # on every second image, and on the others: how much of it is the images' luck
+        with job.run.reporter.bar("held-out networks", len(archs)) as bar:
+            for n, arch in enumerate(archs):
+                if n % job.engine.world == job.engine.rank:
+                    one, batch = partial(net, who=arch), per_forward(job.engine.device.type)
+                    views = [one, partial(_of_mirror_images, one)] if self._mirrors(job) else [one]
+                    right = np.mean([correct(view, job.feed, job.splits.val, batch) for view in views], 0)
+                    seen[:, n] = right[::2].sum(), right[1::2].sum()
+                bar.to(n + 1)
+        seen, images = job.engine.sum(seen), len(job.splits.val)
+        measured = 100.0 * seen.sum(0) / images
+        halves = 100.0 * seen / np.array([[images - images // 2], [max(1, images // 2)]])
+        predicted = score.batch([a.picks for a in archs])
+        networks = {
+            "picks": [list(a.picks) for a in archs], "predicted": predicted.tolist(), "measured": measured.tolist(),
+            "halves": halves.tolist(),
+        }  # fmt: skip
+        return {"networks": networks, "quality": quality(predicted, measured, job.seeds.rng("bootstrap"))}

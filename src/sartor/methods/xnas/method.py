@@ -1,0 +1,105 @@
+"""XNAS: the options of every choice are experts that compete for a forecaster's attention (arXiv:1906.08031).
+
+A supernet mixes all of them; the loss gradient by a normalised weight is that expert's reward; weights grow
+exponentially with rewards, and experts that cannot take the lead any more are wiped out (`experts.py`).
+The log-weights are the score.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, final
+
+from torch import Tensor
+
+from sartor.core.errors import BadInput
+from sartor.methods.base import Effort, Found, Job, epochs_for
+from sartor.methods.mixture import Learner, Search, groups
+from sartor.methods.sharing import Sharing
+from sartor.methods.xnas.experts import Experts
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class XNAS(Sharing):
+    """Experts with exponentiated-gradient weights and wipe-out, in a mixture of all options (XNAS)."""
+
+    batch: int = 96
+    augment: Literal["none", "light", "standard", "strong"] = "strong"
+    bound: float = 1.0  # L: the largest reward of one feedback
+    zeta: float = 1.0  # below 1 experts are wiped out sooner than theory allows
+    rate: float = 1.0  # times equation 4's learning rate, which is an upper bound (remark 1)
+    wipeout: bool = True
+
+    def __post_init__(self) -> None:
+        if self.bound <= 0 or self.rate <= 0 or not 0 < self.zeta <= 1:
+            raise BadInput(
+                "method.bound > 0, method.rate > 0 and 0 < method.zeta <= 1 must hold, but got "
+                f"{self.bound:g}, {self.rate:g} and {self.zeta:g}."
+            )
+        super().__post_init__()
+
+    @classmethod
+    def preset(cls, effort: Effort, images: int) -> dict[str, Any]:
+        """The paper's numbers for ``thorough``; shorter below that, with sooner wipe-out, which saves time."""
+        if effort == "thorough":
+            return {}
+        quick = effort == "quick"
+        return {
+            "epochs": epochs_for(images, 8_000 if quick else 150_000, 3, 7 if quick else 50),
+            "batch": 64,
+            "lr": 0.05,
+            "augment": "light" if quick else "standard",
+            "zeta": 0.03 if quick else 0.1,
+        }
+
+    def search(self, job: Job) -> Found:
+        """Algorithm 1 on every forecaster of the space at once."""
+        search = Search(job, _Experts(self, job), self.recipe(), "xnas")
+        history = search.run()
+        return Found(search.score(), "log-weight", facts=search.facts(history))
+
+
+class _Experts(Learner):
+    """An `Experts` for every group of forecasters: each cell type has its own horizon and so its own rate.
+
+    T counts what the paper's ``T_c = d E r_c`` counts, feedbacks of single images in single cells.
+    """
+
+    def __init__(self, method: XNAS, job: Job) -> None:
+        held = len(job.splits.train) - len(job.splits.train) // 2
+        self.parts: list[tuple[Experts, int]] = []
+        for members, options, replicas in groups(job):
+            experts = Experts(
+                len(members), options, max(1, held * method.epochs) * replicas, bound=method.bound, zeta=method.zeta,
+                wipeout=method.wipeout, device=job.engine.device,
+            )  # fmt: skip
+            experts.rate *= method.rate
+            self.parts.append((experts, replicas))
+
+    def leaves(self) -> list[Tensor]:
+        return [experts.weights() for experts, _ in self.parts]
+
+    def weights(self, leaves: Sequence[Tensor]) -> list[Tensor]:
+        return list(leaves)
+
+    def step(self, gradients: Sequence[Tensor], samples: int) -> None:
+        for (experts, replicas), gradient in zip(self.parts, gradients, strict=True):
+            experts.step(-gradient, samples, replicas)
+
+    def scores(self) -> list[Tensor]:
+        return [experts.scores() for experts, _ in self.parts]
+
+    def alive(self) -> list[Tensor]:
+        return [experts.alive for experts, _ in self.parts]
+
+    def summary(self) -> list[dict[str, float]]:
+        return [experts.summary() for experts, _ in self.parts]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"experts": [experts.state_dict() for experts, _ in self.parts]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for (experts, _), saved in zip(self.parts, state["experts"], strict=True):
+            experts.load_state_dict(saved)

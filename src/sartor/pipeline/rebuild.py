@@ -1,0 +1,24 @@
+"""The network of a finished fit, made anew from its files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torch import nn
+
+from sartor.core import config
+from sartor.core.arch import Arch
+from sartor.core.registry import SPACES
+from sartor.core.task import Task
+from sartor.deploy.export import load_weights
+from sartor.runs.directory import read_json
+
+
+def rebuild(path: Path) -> nn.Module:
+    """The trained PyTorch network that `path`'s model folder describes, in evaluation mode."""
+    described = read_json(path / "model/arch.json")
+    space = dict(described["space"])
+    built = config.build(SPACES[space.pop("name")], space, "space")
+    net: nn.Module = built.network(Arch(tuple(described["picks"])), Task(**described["task"]))
+    load_weights(net, path / "model/weights.safetensors")
+    return net.eval()

@@ -1,0 +1,137 @@
+"""Algorithm 2 of BINAS: least squares in closed form on the leading principal components.
+
+With the centred design ``X = U S V'`` the coefficients on k components are ``W = V S^-1 U' y``.
+Since ``V = X' U S^-1``, they are ``W = X' (U S^-2 U' y)``: neither V nor any square matrix of the
+features is formed, and X itself is sparse and centred on the fly.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.sparse import csr_array
+
+from sartor.core.arch import Choice
+from sartor.core.errors import BadInput
+from sartor.core.quadratic import Array, Quadratic
+from sartor.predictors.base import Predictor, checked
+from sartor.predictors.features import Features, linear_terms, pair_term
+
+OVERSAMPLE = 10
+POWERS = 4
+GRAM = 4000
+RANK = 1e-9  # singular values below this share of the largest are rounding
+
+
+@dataclass(frozen=True, eq=False)
+class Centred:
+    """``X - 1 mean'`` without forming it."""
+
+    matrix: csr_array
+    mean: Array
+
+    @classmethod
+    def of(cls, matrix: csr_array) -> Centred:
+        """Centred by the columns' own means."""
+        return cls(matrix, np.asarray(matrix.mean(axis=0)).ravel())
+
+    def times(self, right: Array) -> Array:
+        """``X right``."""
+        return np.asarray(self.matrix @ right) - self.mean @ right
+
+    def transposed_times(self, right: Array) -> Array:
+        """``X' right``."""
+        return np.asarray(self.matrix.T @ right) - np.multiply.outer(self.mean, right.sum(0))
+
+
+def low_rank(x: Centred, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
+    """The leading left singular vectors and singular values by randomised subspace iteration.
+
+    Exact up to rounding where `count` reaches the rank; else the error falls with every power. Where
+    the sketch would be nearly as wide as there are samples, their Gram matrix is smaller and exact.
+    """
+    samples = x.matrix.shape[0]
+    if 2 * count >= samples and samples <= GRAM:
+        return _by_gram(x, count)
+    width = min(count + count // 4 + OVERSAMPLE, *x.matrix.shape)  # one-hot spectra are flat: a wide margin
+    basis = np.linalg.qr(rng.normal(size=(x.matrix.shape[0], width)))[0]
+    for _ in range(POWERS):
+        basis = np.linalg.qr(x.times(x.transposed_times(basis)))[0]
+    _, values, turn = np.linalg.svd(x.transposed_times(basis), full_matrices=False)
+    real = min(count, int(np.count_nonzero(values > RANK * values[:1].max(initial=0.0))))
+    return basis @ turn[:real].T, values[:real]
+
+
+def _by_gram(x: Centred, count: int) -> tuple[Array, Array]:
+    shares = np.asarray((x.matrix @ x.matrix.T).todense())  # how many features two samples have in common
+    shares = shares - shares.mean(0)
+    squares, left = np.linalg.eigh(shares - shares.mean(1)[:, None])
+    real = min(count, int(np.count_nonzero(squares > 1e-12 * squares[-1:].max(initial=0.0))))
+    return left[:, ::-1][:, :real], np.sqrt(squares[::-1][:real])
+
+
+def solve(design: csr_array, y: Array, components: int, rng: np.random.Generator) -> tuple[float, Array]:
+    """Constant and coefficients on at most `components` principal components (lines 2 to 7)."""
+    x = Centred.of(design)
+    left, values = low_rank(x, components, rng)
+    weights = x.transposed_times(left @ (left.T @ (y - y.mean()) / values**2))
+    return float(np.mean(y - design @ weights)), weights  # the uncentred X, as the longer paper has it
+
+
+def choose(design: csr_array, y: Array, most: int, folds: int, rng: np.random.Generator) -> int:
+    """The number of components with the least squared error on held-out samples, over `folds` splits."""
+    parts = np.array_split(rng.permutation(len(y)), folds)
+    total = np.zeros(most)
+    for held_out in parts:
+        train = np.setdiff1d(np.arange(len(y)), held_out)
+        x = Centred.of(design[train])
+        left, values = low_rank(x, most, rng)
+        share = left.T @ (y[train] - y[train].mean()) / values**2
+        outside = Centred(design[held_out], x.mean)
+        predicted = y[train].mean() + np.cumsum(outside.times(x.transposed_times(left)) * share, axis=1)
+        errors = ((predicted - y[held_out][:, None]) ** 2).sum(0)
+        if len(errors):
+            total += np.pad(errors, (0, most - len(errors)), mode="edge")
+    return int(np.argmin(total)) + 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClosedForm(Predictor):
+    """Linear terms and the products that a subclass names, on principal components.
+
+    `components` is their number; None chooses it on held-out samples, at most `most`. `inactive`
+    also multiplies choices that may be inactive with choices other than their hub, as the paper
+    does: an inactive block's option then counts, and an optimiser will exploit it.
+    """
+
+    components: int | None = None
+    most: int = 1500
+    folds: int = 5
+    inactive: bool = False
+
+    def __post_init__(self) -> None:
+        if min(self.most, self.folds - 1, 1 if self.components is None else self.components) < 1:
+            raise BadInput(
+                "components and most must be at least 1 and folds at least 2, "
+                f"but got {self.components}, {self.most} and {self.folds}."
+            )
+
+    @abstractmethod
+    def pairs(self, choices: Sequence[Choice]) -> list[tuple[int, int]]:
+        """The pairs of choices whose products are features."""
+
+    def fit(
+        self, picks: ArrayLike, targets: ArrayLike, choices: Sequence[Choice], rng: np.random.Generator
+    ) -> Quadratic:
+        """The least-squares coefficients on the chosen number of components."""
+        index, y, sizes = checked(picks, targets, choices, least=2 * self.folds)
+        products = [pair_term(choices, i, j, self.inactive) for i, j in self.pairs(choices)]
+        features = Features(sizes, (*linear_terms(choices), *(t for t in products if t is not None)))
+        design = features.design(index)
+        most = min(self.most, len(y) - len(y) // self.folds - 2, design.shape[1])
+        count = self.components if self.components is not None else choose(design, y, most, self.folds, rng)
+        return features.quadratic(*solve(design, y, count, rng))

@@ -1,0 +1,196 @@
+"""The run directory: everything a run makes, written whole or not at all, and never recomputed.
+
+`stages.json` lists every completed stage with the sha256 of each file it wrote. A stage is skipped
+when it is listed; a listed file that is missing or has changed is refused by name, because whatever
+was computed from it can no longer be trusted.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sartor.core.errors import RunError
+from sartor.runs.progress import Reporter
+
+FORMAT = 1
+
+
+@contextmanager
+def atomic(path: Path) -> Iterator[Path]:
+    """A temporary path beside `path` that takes its place only when the block ends well."""
+    tmp = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"{path.parent} must be a writable folder, but: {error.strerror}.") from error
+    try:
+        yield tmp
+        os.replace(tmp, path)
+    except OSError as error:
+        if error.filename not in (None, str(tmp), str(path), tmp, path):  # of something else that the block did
+            raise
+        raise RunError(f"{path} must be writable, but: {error.strerror or error}.") from error
+    finally:
+        tmp.unlink(missing_ok=True)
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Write JSON atomically; NaN is refused, since other readers of JSON would choke on it."""
+    text = json.dumps(data, indent=1, allow_nan=False, ensure_ascii=False)
+    with atomic(path) as tmp:
+        tmp.write_text(text + "\n", encoding="utf-8")
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file of a run, or say which file is damaged."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise RunError(f"{path} is missing: the run is incomplete. Run the same `sartor fit` command again.") from error
+    except (ValueError, RecursionError, OSError) as error:
+        raise RunError(f"{path} is damaged ({error}). Delete it and run the same command again.") from error
+
+
+def sha256(path: Path) -> str:
+    """The file's hash, read in pieces."""
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while block := stream.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+class Run:
+    """One run directory. Only the first process of a distributed run writes (`writer`)."""
+
+    def __init__(
+        self,
+        path: Path,
+        reporter: Reporter | None = None,
+        writer: bool = True,
+        agree: Callable[[Any], Any] = lambda value: value,
+    ) -> None:
+        self.path = path
+        self.reporter = reporter or Reporter()
+        self.writer = writer
+        self.agree = agree  # the first process's value, in every process
+
+    @classmethod
+    def open(cls, path: str | Path, reporter: Reporter | None = None) -> Run:
+        """An existing run directory, for reading."""
+        run = cls(Path(path), reporter)
+        if not run.path.is_dir():
+            raise RunError(f"{run.path} must be a run directory made by `sartor fit`, but there is no such folder.")
+        if not (run.path / "config.toml").is_file():
+            raise RunError(f"{run.path} is not a run directory: it has no config.toml. Give the folder named by --out.")
+        return run
+
+    def sub(self, name: str) -> Run:
+        """A directory inside this one with its own stages (another budget on the same search)."""
+        return Run(self.path / name, self.reporter, self.writer, self.agree)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the directory; a second process that wants it is refused. A crash releases it."""
+        if not self.writer:
+            yield
+            return
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            handle = (self.path / ".lock").open("w")
+        except OSError as error:
+            raise RunError(f"{self.path} must be a writable folder, but {error.strerror or error}.") from error
+        with handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise RunError(
+                    f"{self.path} is in use by another process. Wait for it or choose another --out."
+                ) from error
+            yield
+
+    # files -------------------------------------------------------------------------------------
+
+    def write(self, name: str, data: Any) -> None:
+        """Write JSON into the directory."""
+        if self.writer:
+            write_json(self.path / name, data)
+
+    def read(self, name: str) -> Any:
+        """Read JSON from the directory."""
+        return read_json(self.path / name)
+
+    # stages ------------------------------------------------------------------------------------
+
+    def stages(self) -> dict[str, Any]:
+        """Every completed stage: its files' hashes, seconds and time of completion."""
+        path = self.path / "stages.json"
+        listed = read_json(path) if path.exists() else {}
+        if not isinstance(listed, dict) or not all(map(_sound, listed.values())):
+            raise RunError(f"{path} is damaged: it must list each stage's files and their hashes. Restore it.")
+        return listed
+
+    def done(self, stage: str) -> bool:
+        """Whether the stage is complete; its files are checked against their hashes."""
+        entry = self.stages().get(stage)
+        if entry is None:
+            return False
+        for name, known in entry["files"].items():
+            path = self.path / name
+            if not path.is_file():
+                raise RunError(f"{path} is missing, though the stage '{stage}' wrote it. {_REDO.format(stage=stage)}")
+            if sha256(path) != known:
+                raise RunError(f"{path} has changed since the stage '{stage}' wrote it. {_REDO.format(stage=stage)}")
+        return True
+
+    def finish(self, stage: str, files: Sequence[str], seconds: float, facts: Mapping[str, Any] | None = None) -> None:
+        """List the stage as complete."""
+        if not self.writer:
+            return
+        listed = self.stages()
+        hashes = {name: sha256(self.path / name) for name in files}
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        listed[stage] = {"files": hashes, "seconds": round(seconds, 3), "finished": stamp, **(facts or {})}
+        write_json(self.path / "stages.json", listed)
+
+    def forget(self, stages: Sequence[str]) -> None:
+        """Take stages off the list, so that they run again (a corrected cost table outdates the solution)."""
+        if self.writer:
+            listed = {k: v for k, v in self.stages().items() if k not in stages}
+            write_json(self.path / "stages.json", listed)
+
+    def stage(self, name: str, work: Callable[[], Sequence[str]], title: str) -> bool:
+        """Do `work` (which returns the files it wrote) unless it is done already; whether it ran."""
+        if self.agree(self.done(name) if self.writer else None):
+            self.reporter.say(f"{title}: done before")
+            return False
+        self.reporter.say(title)
+        start = time.monotonic()
+        files = work()
+        self.finish(name, files, time.monotonic() - start)
+        return bool(self.agree(True))  # nobody goes on before the files are there
+
+    def log(self, text: str) -> None:
+        """A line in the run's log and for the person watching."""
+        self.reporter.say(f"  {text}")
+        if self.writer:
+            self.path.mkdir(parents=True, exist_ok=True)
+            with (self.path / "log.txt").open("a", encoding="utf-8") as stream:
+                stream.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
+
+
+def _sound(entry: Any) -> bool:
+    """Whether this is a stage's entry as `finish` writes it, with files of the run directory only."""
+    files = entry.get("files") if isinstance(entry, dict) else None
+    return isinstance(files, dict) and not any(Path(n).is_absolute() or ".." in Path(n).parts for n in files)
+
+
+_REDO = "Restore it, or delete stages.json's entry '{stage}' and later ones to compute them again."

@@ -1,0 +1,1 @@
+"""Cell spaces: `darts`, `darts_reduced` and `freecells`, their networks and genotypes."""

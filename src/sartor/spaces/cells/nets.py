@@ -1,0 +1,384 @@
+"""Networks of stacked cells: the stand-alone one, and the search network that mixes all operations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sartor.core.arch import Arch
+from sartor.core.task import Task
+from sartor.spaces.base import Gates, Picks, Supernet
+from sartor.spaces.cells.genotype import INPUTS, OPERATIONS, Cell, Genotype
+from sartor.spaces.cells.grouped import Source, mixed_cell, sources
+from sartor.spaces.cells.ops import (
+    Auxiliary,
+    Classifier,
+    DropPath,
+    FactorizedReduce,
+    LargeStem,
+    ReluConvBn,
+    SmallStem,
+    SqueezeExcite,
+    operation,
+)  # fmt: skip
+from sartor.spaces.ops import free
+
+_STEM_MULTIPLIER = 3  # width of the small stem, in widths of the first cells
+_LEAST_SIDE = 4  # a map smaller than this is not reduced any more
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One cell's place: the channels and sides of its two inputs, its width, and whether it reduces."""
+
+    reduces: bool
+    before: int
+    last: int
+    width: int
+    side_before: int
+    side: int
+    pooled: bool = False  # a reduction cell max-pools its inputs and then has stride 1 (NASI's search network)
+
+    @property
+    def shrinks(self) -> bool:
+        """Whether the input from two cells before is twice as large as the last one."""
+        return self.side_before != self.side
+
+    @property
+    def out_side(self) -> int:
+        """The side of the cell's own nodes."""
+        return -(-self.side // 2) if self.reduces else self.side
+
+    def preprocess(self, number: int, affine: bool = True) -> nn.Module:
+        """What brings input 0 or 1 to the cell's width and side."""
+        if number == 0 and self.shrinks:
+            made: nn.Module = FactorizedReduce(self.before, self.width, affine)
+        else:
+            made = ReluConvBn(self.last if number else self.before, self.width, affine)
+        return nn.Sequential(nn.MaxPool2d(2, ceil_mode=True), made) if self.reduces and self.pooled else made
+
+    def stride(self, source: int) -> int:
+        """A reduction cell halves the maps that come from outside."""
+        return 2 if self.reduces and not self.pooled and source < INPUTS else 1
+
+    def side_of(self, source: int) -> int:
+        """The side of the map that an operation on `source` reads."""
+        return self.side if source < INPUTS and not (self.reduces and self.pooled) else self.out_side
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What is not searched."""
+
+    channels: int
+    cells: int
+    large: bool = False  # the stem for large images, which leaves an eighth of the side
+    stem: int | None = None  # its width, where it differs from the first cells'
+    squeeze: bool = False  # squeeze-excitation on the outputs of the first two thirds of the cells
+    pool_norm: bool = False  # a batch-norm without parameters after every pooling
+    auxiliary: bool = False  # a second classifier after the last reduction, in training
+    pooled: bool = False  # reduction cells max-pool their inputs instead of having strides
+
+    def stem_width(self) -> int:
+        """Channels that the first cell sees."""
+        return self.stem or (self.channels if self.large else _STEM_MULTIPLIER * self.channels)
+
+    def slots(self, image: int, outputs: tuple[int, int] = (4, 4)) -> list[Slot]:
+        """Every cell's place; reductions at a third and two thirds, where there is a map left to reduce.
+
+        `outputs` is how many nodes a normal and a reduction cell concatenate.
+        """
+        before = last = self.stem_width()
+        side_before = side = image
+        if self.large:
+            side_before = -(-image // 4)
+            side = -(-side_before // 2)
+        width, made = self.channels, []
+        for k in range(self.cells):
+            reduces = k in (self.cells // 3, 2 * self.cells // 3) and side >= _LEAST_SIDE
+            width *= 2 if reduces else 1
+            slot = Slot(reduces, before, last, width, side_before, side, self.pooled)
+            made.append(slot)
+            before, last = last, width * outputs[reduces]
+            side_before, side = side, slot.out_side
+        return made
+
+
+class StackedCell(nn.Module):
+    """One cell of a stand-alone network."""
+
+    def __init__(self, cell: Cell, slot: Slot, pool_norm: bool) -> None:
+        super().__init__()
+        self.concat = cell.concat
+        self.preprocess: Any = nn.ModuleList(slot.preprocess(i) for i in (0, 1))
+        self.sources = [[source for _, source in reads] for reads in cell.nodes]
+        self.nodes: Any = nn.ModuleList(
+            nn.ModuleList(operation(op, slot.width, slot.stride(s), pool_norm=pool_norm) for op, s in reads)
+            for reads in cell.nodes
+        )
+        self.drop = DropPath()
+        self.empty = slot.width, slot.out_side
+
+    def forward(self, before: Tensor, last: Tensor) -> Tensor:
+        states = [self.preprocess[0](before), self.preprocess[1](last)]
+        for read, operations in zip(self.sources, self.nodes, strict=True):
+            paths = [self._path(op, states[s]) for s, op in zip(read, operations, strict=True)]
+            states.append(_sum(paths) if paths else nothing(last, *self.empty))
+        return torch.cat([states[n] for n in self.concat], 1)
+
+    def _path(self, op: nn.Module, x: Tensor) -> Tensor:
+        out: Tensor = op(x)
+        return out if isinstance(op, nn.Identity) else self.drop(out)  # an identity is never dropped
+
+
+class CellNet(nn.Module):
+    """A network of stacked cells, ready to train, export and time; `auxiliary_logits` are left by a training pass."""
+
+    def __init__(self, genotype: Genotype, frame: Frame, task: Task) -> None:
+        super().__init__()
+        kinds = (genotype.normal, genotype.reduce)
+        slots = frame.slots(task.image, (len(kinds[0].concat), len(kinds[1].concat)))
+        stem: Any = LargeStem if frame.large else SmallStem
+        self.stem = stem(task.channels, frame.stem_width())
+        self.cells: Any = nn.ModuleList(StackedCell(kinds[s.reduces], s, frame.pool_norm) for s in slots)
+        widths = [s.width * len(kinds[s.reduces].concat) for s in slots]
+        self.squeeze: Any = nn.ModuleList()
+        if frame.squeeze:
+            for k, width in enumerate(widths):
+                if k <= 2 * frame.cells / 3:
+                    self.squeeze.append(SqueezeExcite(width, 4 if slots[k].width == frame.channels else 8))
+        self.classifier = Classifier(widths[-1], task.classes)
+        self.auxiliary_after = max((k for k, s in enumerate(slots) if s.reduces), default=len(slots) - 1)
+        self._auxiliary_shape = widths[self.auxiliary_after], task.classes, 2 if frame.large else 3
+        self.auxiliary: Auxiliary | None = None
+        self.auxiliary_logits: Tensor | None = None
+        if frame.auxiliary:
+            self.attach_auxiliary()
+
+    def attach_auxiliary(self) -> None:
+        """A second classifier after the last reduction cell, for training."""
+        self.auxiliary = Auxiliary(*self._auxiliary_shape)
+
+    def detach_auxiliary(self) -> None:
+        """The network as it is deployed."""
+        self.auxiliary = self.auxiliary_logits = None
+
+    def trace(self, x: Tensor) -> tuple[list[Tensor], Tensor]:
+        """The features after the stem and after every cell, and the logits."""
+        stem = self.stem(x)
+        before, last = stem if isinstance(stem, tuple) else (stem, stem)
+        features = [last]
+        for k, cell in enumerate(self.cells):
+            out = cell(before, last)
+            if k < len(self.squeeze):
+                out = self.squeeze[k](out)
+            if self.auxiliary is not None and k == self.auxiliary_after:
+                self.auxiliary_logits = self.auxiliary(out) if self.training else None
+            before, last = last, out
+            features.append(last)
+        return features, self.classifier(last)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.trace(x)[1]
+
+
+class MixedCell(nn.Module):
+    """One cell of the search network: every edge holds every operation, with batch-norms without parameters.
+
+    Edges are numbered node by node, by source: node 2 reads 0 and 1, node 3 reads 0, 1 and 2, and so on.
+    """
+
+    def __init__(self, slot: Slot, edges: Sequence[tuple[int, int]]) -> None:
+        super().__init__()
+        self.slot, self.sources = slot, [source for _, source in edges]
+        self.into = [node for node, _ in edges]
+        self.preprocess: Any = nn.ModuleList(slot.preprocess(i, affine=False) for i in (0, 1))
+        self.edges: Any = nn.ModuleList(
+            nn.ModuleList(operation(op, slot.width, slot.stride(s), affine=False) for op in OPERATIONS)
+            for s in self.sources
+        )
+
+    def forward(self, before: Tensor, last: Tensor, run: Any) -> Tensor:
+        """`run(edge, operations, x)` is what an edge gives, or None where it gives nothing."""
+        states = [self.preprocess[0](before), self.preprocess[1](last)]
+        for node in range(INPUTS, max(self.into) + 1):
+            here = [e for e, n in enumerate(self.into) if n == node]
+            paths = [run(e, self.edges[e], states[self.sources[e]]) for e in here]
+            present = [p for p in paths if p is not None]
+            states.append(_sum(present) if present else nothing(last, self.slot.width, self.slot.out_side))
+        return torch.cat(states[INPUTS:], 1)
+
+    def free(self, edge: int, option: int) -> None:
+        """Give the memory of a wiped operation back; its tensors stay, empty, so that checkpoints keep their names."""
+        free(self.edges[edge][option])
+
+
+class Cells(Protocol):
+    """What the search network asks of a space of cells; `kind` is 0 for normal cells and 1 for reduction cells."""
+
+    @property
+    def sizes(self) -> tuple[int, ...]: ...
+
+    @property
+    def edges(self) -> tuple[tuple[int, int], ...]: ...
+
+    def reads(self, picks: Picks, kind: int) -> Picks: ...
+
+    def edge_weights(self, kind: int, weights: Sequence[Any]) -> list[Any]: ...
+
+    def genotype(self, arch: Arch) -> Genotype: ...
+
+
+class DartsSupernet(nn.Module, Supernet):
+    """All cells of the space in one set of weights; a cell type's decisions hold for all of its replicas."""
+
+    def __init__(self, space: Cells, frame: Frame, task: Task) -> None:
+        super().__init__()
+        self.space, self.frame, self.task = space, replace(frame, pool_norm=True), task
+        slots = frame.slots(task.image)
+        self.stem: Any = (LargeStem if frame.large else SmallStem)(task.channels, frame.stem_width())
+        self.cells: Any = nn.ModuleList(MixedCell(s, space.edges) for s in slots)
+        self.classifier = Classifier(4 * slots[-1].width, task.classes)
+        self.wiped: set[tuple[int, int]] = set()  # (choice, option)
+        self._freed: tuple[set[tuple[int, int]], ...] = (set(), set())  # of each kind of cell: (edge, operation)
+        # Mixtures by few large kernels, or edge by edge; None: the former on a GPU, which small kernels starve.
+        self.grouped: bool | None = None
+        self._plans: dict[tuple[bool, int, torch.device], list[Source]] = {}
+
+    def forward(self, x: Tensor, who: Arch | Picks | Gates) -> Tensor:
+        return self.trace(x, who)[1]
+
+    def trace(self, x: Tensor, who: Arch | Picks | Gates) -> tuple[list[Tensor], Tensor]:
+        """The features after the stem and after every cell, and the logits."""
+        runs = self._runs(who, x.device)
+        # Without batch-norms (search at initialisation takes them out) there is nothing to group.
+        normed = isinstance(self.cells[0].edges[0][-1][-1], nn.BatchNorm2d)
+        grouped = normed and (x.is_cuda if self.grouped is None else self.grouped)
+        stem = self.stem(x)
+        before, last = stem if isinstance(stem, tuple) else (stem, stem)
+        features = [last]
+        for cell in self.cells:
+            run = runs[cell.slot.reduces]
+            if isinstance(run, _Mixture) and grouped:
+                plan = self._plan(cell.slot.reduces, run.wiped, x.device)
+                out = mixed_cell(cell, plan, before, last, run.table_EO)
+            else:
+                out = cell(before, last, run)
+            before, last = last, out
+            features.append(last)
+        return features, self.classifier(last)
+
+    def _plan(self, reduces: bool, wiped: set[tuple[int, int]], device: torch.device) -> list[Source]:
+        """The grouped form's plan, made once: options are only ever wiped, so their number says which."""
+        key = reduces, len(wiped), device
+        if key not in self._plans:
+            self._plans[key] = sources(self.space.edges, wiped, reduces and not self.frame.pooled, device)
+        return self._plans[key]
+
+    def _runs(self, who: Arch | Picks | Gates, device: torch.device) -> list[Any]:
+        """How an edge of a normal cell and one of a reduction cell is run."""
+        if isinstance(who, Arch):
+            rows = np.asarray(who.picks)[None]
+            return [_OnePath(self.space.reads(rows, kind)[0]) for kind in (0, 1)]
+        if isinstance(who, np.ndarray):
+            return [_ManyPaths(self.space.reads(who, kind), device) for kind in (0, 1)]
+        return [_Mixture(self.space.edge_weights(kind, who.weights), self._freed[kind]) for kind in (0, 1)]
+
+    def extract(self, arch: Arch) -> CellNet:
+        """The stand-alone network with this one's weights and statistics; poolings keep their batch-norms."""
+        net = CellNet(self.space.genotype(arch), self.frame, self.task)
+        net.stem.load_state_dict(self.stem.state_dict())
+        net.classifier.load_state_dict(self.classifier.state_dict())
+        for mine, theirs in zip(self.cells, net.cells, strict=True):
+            reads = self.space.reads(np.asarray(arch.picks)[None], int(mine.slot.reduces))[0]
+            pairs: list[Any] = [*zip(mine.preprocess, theirs.preprocess, strict=True)]
+            present = [mine.edges[e][option] for e, option in enumerate(reads) if option >= 0]
+            pairs += zip(present, (op for node in theirs.nodes for op in node), strict=True)
+            for source, target in pairs:  # scales and shifts are not in the search network: they stay 1 and 0
+                target.load_state_dict({**target.state_dict(), **source.state_dict()})
+        weight = self.classifier.linear.weight
+        return net.to(weight.device, weight.dtype).train(self.training)
+
+    def wipe(self, gone: Iterable[tuple[int, int]]) -> None:
+        """Options ``(choice, option)`` that no mixture uses any more leave the computation; their weights are freed."""
+        self.wiped |= set(gone)
+        like = self.classifier.linear.weight
+        alive = [torch.ones(n, dtype=like.dtype) for n in self.space.sizes]
+        for choice, option in self.wiped:
+            alive[choice][option] = 0.0
+        for kind, freed in enumerate(self._freed):
+            unused = {
+                (edge, option)
+                for edge, weight in enumerate(self.space.edge_weights(kind, alive))
+                for option in (weight == 0.0).nonzero().flatten().tolist()
+            }
+            for edge, option in unused - freed:
+                for cell in self.cells:
+                    if int(cell.slot.reduces) == kind:
+                        cell.free(edge, option)
+            freed |= unused
+
+
+class _OnePath:
+    """The whole batch through one operation an edge; -1 is no operation."""
+
+    def __init__(self, reads: Picks) -> None:
+        self.reads = reads
+
+    def __call__(self, edge: int, operations: Any, x: Tensor) -> Tensor | None:
+        option = int(self.reads[edge])
+        return None if option < 0 else operations[option](x)
+
+
+class _ManyPaths:
+    """Every image through an operation of its own: images are gathered by operation."""
+
+    def __init__(self, reads: Picks, device: torch.device) -> None:
+        self.groups = [
+            [(o, torch.from_numpy(np.flatnonzero(column == o)).to(device)) for o in range(len(OPERATIONS))]
+            for column in reads.T
+        ]
+
+    def __call__(self, edge: int, operations: Any, x: Tensor) -> Tensor | None:
+        out = None
+        for option, images in self.groups[edge]:
+            if len(images):
+                some = operations[option](x.index_select(0, images))
+                if out is None:
+                    out = some.new_zeros(len(x), *some.shape[1:])
+                out = out.index_copy(0, images, some)
+        return out
+
+
+class _Mixture:
+    """Equation 1: ``p = sum_i u_i f_i`` on every edge, but for what is wiped: (edge, operation)."""
+
+    def __init__(self, edge_weights: list[Tensor], wiped: set[tuple[int, int]]) -> None:
+        self.edge_weights, self.wiped = edge_weights, wiped
+
+    @cached_property
+    def table_EO(self) -> Tensor:
+        """All weights, a row an edge; one table for all cells of a kind."""
+        return torch.stack(self.edge_weights)
+
+    def __call__(self, edge: int, operations: Any, x: Tensor) -> Tensor | None:
+        left = [o for o in range(len(OPERATIONS)) if (edge, o) not in self.wiped]
+        return _sum([self.edge_weights[edge][o] * operations[o](x) for o in left]) if left else None
+
+
+def nothing(like: Tensor, width: int, side: int) -> Tensor:
+    """A node that nothing reaches."""
+    return like.new_zeros(like.shape[0], width, side, side)  # not len: an export would fix the batch
+
+
+def _sum(terms: Sequence[Tensor]) -> Tensor:
+    total = terms[0]
+    for term in terms[1:]:
+        total = total + term
+    return total

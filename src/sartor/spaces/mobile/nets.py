@@ -1,0 +1,141 @@
+"""The mobile space's stand-alone network and its supernet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sartor.core.arch import Arch
+from sartor.core.task import Task
+from sartor.spaces.base import Gates, Picks, Supernet
+from sartor.spaces.draw import Drawn
+from sartor.spaces.mobile.elastic import ElasticBlock
+from sartor.spaces.mobile.multipath import many_paths, prepare, stage_plans
+from sartor.spaces.ops import Head, InvertedResidual, Stem, initialise
+
+if TYPE_CHECKING:
+    from sartor.spaces.mobile.space import Frame
+
+_BLOCKS = 4  # blocks of a stage in the supernet
+_SHALLOWEST = 2  # depth option d means d + 2 blocks
+
+
+class MobileNet(nn.Module):
+    """One network of the mobile space, ready to train, export and time."""
+
+    def __init__(self, frame: Frame, stages: list[list[tuple[int, int, bool]]], task: Task) -> None:
+        super().__init__()
+        self.stem = Stem(task.channels, frame.stem, frame.first, frame.stem_stride)
+        inputs, built = frame.first, []
+        for s, blocks in enumerate(stages):
+            stage: list[nn.Module] = []
+            for b, (e, k, se) in enumerate(blocks):
+                stride = frame.strides[s] if b == 0 else 1
+                stage.append(InvertedResidual(inputs, frame.widths[s], stride, k, e, se, hard_swish=s >= 2))
+                inputs = frame.widths[s]
+            built.append(nn.Sequential(*stage))
+        self.stages = nn.ModuleList(built)
+        self.head = Head(inputs, frame.head, frame.hidden, task.classes)
+        initialise(self)
+
+    def trace(self, x: Tensor) -> tuple[list[Tensor], Tensor]:
+        """The features after the stem and after every stage, and the logits."""
+        features = [self.stem(x)]
+        for stage in self.stages:
+            features.append(stage(features[-1]))
+        return features, self.head(features[-1])
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.trace(x)[1]
+
+
+class MobileSupernet(nn.Module, Supernet):
+    """Every network of the mobile space in one set of shared weights (see `_elastic`)."""
+
+    def __init__(self, frame: Frame, task: Task) -> None:
+        super().__init__()
+        self.frame, self.task = frame, task
+        self.stem = Stem(task.channels, frame.stem, frame.first, frame.stem_stride)
+        inputs, built = frame.first, []
+        for s, width in enumerate(frame.widths):
+            blocks = []
+            for b in range(_BLOCKS):
+                blocks.append(ElasticBlock(inputs, width, frame.strides[s] if b == 0 else 1, hard_swish=s >= 2))
+                inputs = width
+            built.append(nn.ModuleList(blocks))
+        self.stages = nn.ModuleList(built)
+        self.head = Head(inputs, frame.head, frame.hidden, task.classes)
+        initialise(self)
+
+    def forward(self, x: Tensor, who: Arch | Picks | Drawn | Gates) -> Tensor:
+        return self.trace(x, who)[1]
+
+    def prepared(self, picks: Picks, device: torch.device) -> Drawn:
+        """The paths as the stages run them."""
+        return prepare(picks, device)
+
+    def trace(self, x: Tensor, who: Arch | Picks | Drawn | Gates) -> tuple[list[Tensor], Tensor]:
+        """The features after the stem and after every stage, and the logits."""
+        features = [self.stem(x)]
+        paths = prepare(who, x.device) if isinstance(who, np.ndarray) else who
+        plans = stage_plans(paths) if isinstance(paths, Drawn) else None
+        for s, blocks in enumerate(self.stages):
+            x = features[-1]
+            if isinstance(who, Arch):
+                features.append(self._one_path(x, blocks, who.picks[5 * s : 5 * s + 5]))
+            elif plans is not None:
+                features.append(many_paths(x, blocks, plans[s]))
+            else:
+                assert isinstance(who, Gates)
+                features.append(_mixture(x, blocks, who.weights[5 * s : 5 * s + 5]))
+        return features, self.head(features[-1])
+
+    @staticmethod
+    def _one_path(x: Tensor, blocks: nn.Module, picks: tuple[int, ...]) -> Tensor:
+        depth = picks[0] + _SHALLOWEST
+        for block, config in zip(list(blocks.children())[:depth], picks[1:], strict=False):
+            x = block.one(x, config)  # type: ignore[operator]
+        return x
+
+    def extract(self, arch: Arch) -> MobileNet:
+        """The stand-alone network of `arch` with this supernet's weights and batch-norm statistics."""
+        from sartor.spaces.mobile.space import stages
+
+        net = MobileNet(self.frame, stages(arch), self.task)
+        net.stem.load_state_dict(self.stem.state_dict())
+        net.head.load_state_dict(self.head.state_dict())
+        for s, blocks in enumerate(self.stages):
+            picks = arch.picks[5 * s : 5 * s + 5]
+            elastic = list(blocks.children())[: picks[0] + _SHALLOWEST]
+            net.stages[s] = nn.Sequential(*(b.extract(c) for b, c in zip(elastic, picks[1:], strict=False)))
+        weight = self.head.classifier.weight
+        return net.to(weight.device, weight.dtype).train(self.training)
+
+    def sort_channels(self) -> None:
+        """Reorder every block's shared channels by the importance that the gradients held in `.grad` give."""
+        for block in self.elastic_blocks():
+            block.sort_channels()
+
+    def inherit(self) -> None:
+        """Start the options that the heaviest network never ran from what it learnt."""
+        for block in self.elastic_blocks():
+            block.inherit()
+
+    def elastic_blocks(self) -> list[ElasticBlock]:
+        """All blocks, in order."""
+        return [m for m in self.modules() if isinstance(m, ElasticBlock)]
+
+
+def _mixture(x: Tensor, blocks: nn.Module, weights: tuple[Tensor, ...]) -> Tensor:
+    """One stage as a mixture: ``x_{s+1} = sum_d beta_d x_{d}`` over mixed blocks."""
+    depth, *configs = weights
+    total: Tensor | float = 0.0
+    for b, (block, gate) in enumerate(zip(blocks.children(), configs, strict=True), start=1):
+        x = block.mixed(x, gate)  # type: ignore[operator]
+        if b >= _SHALLOWEST:
+            total = total + depth[b - _SHALLOWEST] * x
+    assert isinstance(total, Tensor)
+    return total

@@ -1,0 +1,119 @@
+"""The space of NAS-Bench-201: one cell of six edges, five operations an edge, 15,625 networks.
+
+A cell has four nodes; node j is the sum over all i < j of an operation on node i. Choices are the
+edges in the order of the customary string ``|op~0|+|op~0|op~1|+|op~0|op~1|op~2|``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, final
+
+from sartor.core.arch import Arch, Choice
+from sartor.core.errors import BadInput
+from sartor.core.task import Task
+from sartor.spaces.base import Part, Shape, Space
+
+if TYPE_CHECKING:
+    from sartor.spaces.nasbench201.nets import CellNet, CellSupernet
+
+OPERATIONS = ("none", "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")
+EDGES = tuple((source, node) for node in (1, 2, 3) for source in range(node))
+_LEAST_SIDE = 8  # two halvings must leave more than one pixel for the batch-norms
+
+
+@final
+@dataclass(frozen=True)
+class NasBench201(Space):
+    """One cell of six edges and five operations, repeated in three stages (NAS-Bench-201)."""
+
+    cells: int = 5  # of every stage
+    channels: int = 16  # of the first stage; they double at every reduction
+    sketch_cells: int = 1  # of every stage in the small network that training-free methods look at
+    sketch_channels: int = 8
+
+    def __post_init__(self) -> None:
+        for name in ("cells", "channels", "sketch_cells", "sketch_channels"):
+            if getattr(self, name) < 1:
+                raise BadInput(f"space.{name} must be at least 1, but got {getattr(self, name)}.")
+
+    @cached_property
+    def choices(self) -> tuple[Choice, ...]:  # type: ignore[override]
+        """The operation of every edge."""
+        return tuple(Choice(f"{source}->{node}", OPERATIONS) for source, node in EDGES)
+
+    @property
+    def heaviest(self) -> Arch:
+        """A 3x3 convolution on every edge."""
+        return Arch((OPERATIONS.index("nor_conv_3x3"),) * len(EDGES))
+
+    @property
+    def smallest(self) -> Arch:
+        """Nothing on any edge."""
+        return Arch((OPERATIONS.index("none"),) * len(EDGES))
+
+    def fitted(self, task: Task) -> NasBench201:
+        """Itself: only the image must be large enough for two reductions."""
+        if task.image < _LEAST_SIDE:
+            raise BadInput(
+                f"images must have at least {_LEAST_SIDE} pixels a side for the nasbench201 space, "
+                f"but have {task.image}. Use --image {_LEAST_SIDE}."
+            )
+        return self
+
+    def sketch(self) -> NasBench201:
+        """The same cells in a network of fewer of them."""
+        return replace(self, cells=self.sketch_cells, channels=self.sketch_channels)
+
+    def supernet(self, task: Task) -> CellSupernet:
+        """All cells in one set of weights: every operation on every edge of every cell."""
+        from sartor.spaces.nasbench201.nets import CellSupernet
+
+        return CellSupernet(self.cells, self.channels, task)
+
+    def network(self, arch: Arch, task: Task) -> CellNet:
+        """A stand-alone network with fresh weights."""
+        from sartor.spaces.nasbench201.nets import CellNet
+
+        return CellNet(tuple(OPERATIONS[p] for p in arch.picks), self.cells, self.channels, task)
+
+    def parts(self, task: Task) -> Iterator[Part]:
+        """Stem, reductions and head, always there; every operation that computes, once an edge of every cell."""
+        from sartor.spaces.nasbench201.nets import Head, Reduction, Stem, operation
+
+        c, side = self.channels, task.image
+        image: Shape = (task.channels, side, side)
+        yield Part(f"stem_i{task.channels}_o{c}_r{side}", partial(Stem, task.channels, c), image)
+        for stage in range(3):
+            if stage:
+                odd = side % 2 == 1
+                yield Part(f"reduction_i{c}_o{2 * c}_r{side}", partial(Reduction, c, 2 * c, odd), (c, side, side))
+                c, side = 2 * c, -(-side // 2)
+            for k, name in enumerate(OPERATIONS):
+                if name in ("none", "skip_connect"):  # nothing is computed
+                    continue
+                part = partial(Part, f"{name}_c{c}_r{side}", partial(operation, name, c), (c, side, side))
+                for edge in range(len(EDGES)):
+                    for _ in range(self.cells):
+                        yield part(((edge, k),))
+        yield Part(f"head_i{c}_o{task.classes}_r{side}", partial(Head, c, task.classes), (c, side, side))
+
+    def describe(self, arch: Arch) -> str:
+        """The customary string, e.g. ``|nor_conv_3x3~0|+|skip_connect~0|none~1|+|...~0|...~1|...~2|``."""
+        ops = iter(arch.picks)
+        nodes = ("".join(f"|{OPERATIONS[next(ops)]}~{source}" for source in range(node)) for node in (1, 2, 3))
+        return "+".join(f"{node}|" for node in nodes)
+
+    def read(self, text: str) -> Arch:
+        """The architecture that the customary string describes."""
+        found = re.findall(r"\|?([a-z0-9_]+)~(\d)", text)
+        wrong = [op for op, _ in found if op not in OPERATIONS]
+        if wrong or [int(source) for _, source in found] != [source for source, _ in EDGES]:
+            raise BadInput(
+                "a NAS-Bench-201 cell must be written |op~0|+|op~0|op~1|+|op~0|op~1|op~2| with op one of "
+                f"{', '.join(OPERATIONS)}, but got {text!r}."
+            )
+        return Arch(tuple(OPERATIONS.index(op) for op, _ in found))

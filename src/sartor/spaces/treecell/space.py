@@ -1,0 +1,265 @@
+"""PyramidNets whose 3x3 convolutions are tree cells, each free to differ: BayesNAS's proxyless space (section 6.2).
+
+A cell keeps any of its nine paths, or none: then its block is the shortcut alone. Which of the tree's two branches live
+is a choice, on which the choices of the paths in each depend; so every architecture is a valid network, the exact
+frontier works block by block, and there are 512 cells. The paper's network has 54 of them: 2e146 networks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from itertools import combinations
+from typing import TYPE_CHECKING, Any, Literal, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sartor.core.arch import Arch, Choice, canonical
+from sartor.core.errors import BadInput
+from sartor.core.task import Task
+from sartor.spaces.base import Part, Picks, Space
+from sartor.spaces.switches import Circuit, Switch
+from sartor.spaces.treecell.tree import EDGES, HALVES, PATHS, ROOTS, through
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from sartor.spaces.treecell.nets import Slot, TreeNet, TreeSupernet
+
+STAGES = 3
+PAPER = 18  # blocks a stage
+# Image side from which a preset applies: (blocks a stage, channels of the stem, alpha). The paper's blocks are 18.
+PRESETS = {20: (6, 16, 84), 1: (2, 16, 24)}
+_LARGE = 64  # from this side on the stem is strided
+_LEAST_SIDE = 4  # a map smaller than this is not reduced any more
+_SKETCH = 8  # channels of every block in the network that training-free methods look at
+
+# Which branches live; then, of each, which of its paths. The whole cell comes first.
+BRANCHES = ("both", "first", "second", "none")
+LIVE = ((0, 1), (0, 2))  # the options of BRANCHES in which the first and in which the second lives
+SUBSETS = tuple(
+    tuple(kept for count in range(len(through(root)), 0, -1) for kept in combinations(through(root), count))
+    for root in ROOTS
+)
+
+
+@final
+@dataclass(frozen=True)
+class TreeCells(Space):
+    """Bottlenecks with any of the nine paths of a tree cell, each block free to differ (BayesNAS, proxyless)."""
+
+    blocks: int | None = None  # of each of the three stages; the paper's are 18
+    channels: int | None = None  # of the stem
+    alpha: int | None = None  # by how many channels the bottlenecks widen from the first to the last
+    groups: int = 2  # of the 3x3 convolutions
+    ratio: int = 4  # a block's output is this many times as wide as its bottleneck
+    stem: Literal["auto", "small", "large"] = "auto"
+
+    def __post_init__(self) -> None:
+        given = {"blocks": self.blocks, "channels": self.channels, "groups": self.groups, "ratio": self.ratio}
+        for name, value in given.items():
+            if value is not None and value < 1:
+                raise BadInput(f"space.{name} must be at least 1, but got {value}.")
+        if self.alpha is not None and self.alpha < 0:
+            raise BadInput(f"space.alpha must be at least 0, but got {self.alpha}.")
+
+    @property
+    def count(self) -> int:
+        """The number of blocks."""
+        return STAGES * (self.blocks or PAPER)
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """The last block of every stage."""
+        return tuple((self.count // STAGES) * (stage + 1) - 1 for stage in range(STAGES))
+
+    @cached_property
+    def choices(self) -> tuple[Choice, ...]:  # type: ignore[override]
+        """Per block: which branches live, then the paths of each branch."""
+        made: list[Choice] = []
+        for number in range(self.count):
+            name, hub = f"block{number + 1}", len(made)
+            made.append(Choice(f"{name}.branches", BRANCHES))
+            for branch, live, subsets in zip(("first", "second"), LIVE, SUBSETS, strict=True):
+                made.append(Choice(f"{name}.{branch}", tuple(map("+".join, subsets)), ((hub, live),)))
+        return tuple(made)
+
+    @property
+    def live(self) -> tuple[tuple[int, ...], ...]:
+        """The options of a block's first choice in which each branch lives."""
+        return LIVE
+
+    @cached_property
+    def tables(self) -> tuple[NDArray[np.float64], ...]:
+        """(options, paths) of each branch: which paths an option has."""
+        return tuple(np.array([[float(p in kept) for p in PATHS] for kept in subsets]) for subsets in SUBSETS)
+
+    def paths(self, picks: Picks) -> NDArray[np.bool_]:
+        """(rows, blocks, 9): which paths every row's blocks have."""
+        rows = picks.reshape(len(picks), self.count, 1 + len(ROOTS))
+        found = np.zeros((len(picks), self.count, len(PATHS)), bool)
+        for branch, (live, table) in enumerate(zip(LIVE, self.tables, strict=True), start=1):
+            found |= np.isin(rows[:, :, 0], live)[:, :, None] & (table[rows[:, :, branch]] > 0)
+        return found
+
+    # architectures -------------------------------------------------------------------------------
+
+    @property
+    def heaviest(self) -> Arch:
+        """All paths everywhere."""
+        return Arch((0,) * len(self.choices))
+
+    @property
+    def smallest(self) -> Arch:
+        """Shortcuts alone."""
+        return canonical(self.choices, Arch((BRANCHES.index("none"), 0, 0) * self.count))
+
+    def cells(self, arch: Arch) -> list[tuple[str, ...]]:
+        """The paths of every block."""
+        return [
+            tuple(p for p, on in zip(PATHS, row, strict=True) if on) for row in self.paths(np.array([arch.picks]))[0]
+        ]
+
+    def arch_of(self, cells: Sequence[Collection[str]]) -> Arch:
+        """The architecture with the given paths in every block."""
+        if len(cells) != self.count or not all(set(paths) <= set(PATHS) for paths in cells):
+            raise BadInput(
+                f"a network of this space has {self.count} blocks, each with some of {', '.join(PATHS)}, but got "
+                f"{' '.join('+'.join(paths) or '-' for paths in cells)!r}."
+            )
+        picks: list[int] = []
+        for paths in cells:
+            kept = [tuple(p for p in through(root) if p in paths) for root in ROOTS]
+            live = tuple(bool(k) for k in kept)
+            picks.append(((True, True), (True, False), (False, True), (False, False)).index(live))
+            picks += [subsets.index(k) if k else 0 for subsets, k in zip(SUBSETS, kept, strict=True)]
+        return Arch(tuple(picks))
+
+    def describe(self, arch: Arch) -> str:
+        """Blocks from the first to the last, the paths of each joined by ``+``; ``-`` is a shortcut alone."""
+        return " ".join("+".join(paths) or "-" for paths in self.cells(arch))
+
+    def read(self, text: str) -> Arch:
+        """The architecture that `describe` wrote."""
+        return self.arch_of([() if word == "-" else word.split("+") for word in text.split()])
+
+    # networks ------------------------------------------------------------------------------------
+
+    def fitted(self, task: Task) -> TreeCells:
+        """Choose depth, widths and stem by the image's side unless they were given."""
+        if task.image < _LEAST_SIDE:
+            raise BadInput(f"images must have at least {_LEAST_SIDE} pixels a side here, but have {task.image}.")
+        blocks, channels, alpha = next(v for side, v in PRESETS.items() if task.image >= side)
+        stem: Any = ("large" if task.image >= _LARGE else "small") if self.stem == "auto" else self.stem
+        return replace(
+            self, blocks=self.blocks or blocks, channels=self.channels or channels, stem=stem,
+            alpha=alpha if self.alpha is None else self.alpha,
+        )  # fmt: skip
+
+    def sketch(self) -> TreeCells:
+        """The same choices in narrow blocks of equal width."""
+        return replace(self, channels=_SKETCH, alpha=0, ratio=1)
+
+    def slots(self, task: Task) -> list[Slot]:
+        """Every block's place: PyramidNet's widths grow evenly, here in steps that the groups divide."""
+        from sartor.spaces.treecell.nets import Slot
+
+        space = self.fitted(task)
+        assert space.blocks is not None and space.channels is not None and space.alpha is not None
+        step, side, made = math.lcm(2, self.groups), task.image, []
+        side = -(-side // 4) if space.stem == "large" else side
+        inputs = space.channels
+        for number in range(space.count):
+            width = step * max(1, round((space.channels + space.alpha * (number + 1) / space.count) / step))
+            first = number > 0 and number % space.blocks == 0
+            outputs = max(inputs, self.ratio * width)
+            slot = Slot(inputs, width, outputs, 2 if first and side >= _LEAST_SIDE else 1, side)
+            made.append(slot)
+            inputs, side = outputs, slot.out_side
+        return made
+
+    def supernet(self, task: Task) -> TreeSupernet:
+        """Every block with all of its paths."""
+        from sartor.spaces.treecell.nets import TreeSupernet
+
+        return TreeSupernet(self.fitted(task), task)
+
+    def network(self, arch: Arch, task: Task) -> TreeNet:
+        """A stand-alone network with fresh weights."""
+        from sartor.spaces.treecell.nets import TreeNet
+
+        return TreeNet(self.fitted(task), self.cells(arch), task)
+
+    def circuit(self, task: Task) -> Circuit:
+        """A switch an edge, each block's its own (Algorithm 1); an edge depends on the one that it follows (6).
+
+        No block is required, since its shortcut connects what stands around it.
+        """
+        made: list[Switch] = []
+        for number in range(self.count):
+            name = f"block{number + 1}"
+            for e in EDGES:
+                reads = f"{name}.{e[:-1] or 'in'}"
+                feeds = f"{name}.out" if e in PATHS else f"{name}.{e}"
+                pick, *also = self._options(number, e)
+                made.append(Switch(f"{name}.{e}.{EDGES[e]}", reads, feeds, pick, also=tuple(also)))
+        nodes = [f"block{number + 1}" for number in range(self.count)]
+        scales = tuple(number for number in range(self.count) for _ in EDGES)
+        inputs, outputs = (frozenset(f"{n}.{end}" for n in nodes) for end in ("in", "out"))
+        return Circuit(tuple(made), inputs, outputs, (), scales)
+
+    def _options(self, number: int, name: str) -> tuple[tuple[int, int], ...]:
+        """The options that have an edge."""
+        branch = ROOTS.index(name[0])
+        if name in ROOTS:
+            return tuple((3 * number, option) for option in LIVE[branch])
+        return tuple(
+            (3 * number + 1 + branch, option)
+            for option, kept in enumerate(SUBSETS[branch])
+            if set(kept) & set(through(name))
+        )
+
+    def switched(self, net: Any, x: Tensor, w: Tensor) -> Tensor:
+        """Every edge of every block with a weight of its own."""
+        logits: Tensor = net.switched(x, w)
+        return logits
+
+    def parts(self, task: Task) -> Iterator[Part]:
+        """Stem, head and shortcuts always; a bottleneck where a branch lives; every edge where a path needs it."""
+        from sartor.spaces.treecell import nets
+
+        slots, large = self.slots(task), self.fitted(task).stem == "large"
+        key = f"stem_i{task.channels}_o{slots[0].inputs}_r{task.image}" + ("_large" if large else "")
+        stem = partial(nets.Stem, task.channels, slots[0].inputs, large)
+        yield Part(key, stem, (task.channels, task.image, task.image))
+        for number, slot in enumerate(slots):
+            yield from self._block_parts(number, slot)
+        last, side = slots[-1].outputs, slots[-1].out_side
+        key = f"head_i{last}_o{task.classes}_r{side}"
+        yield Part(key, partial(nets.Head, last, task.classes), (last, side, side))
+
+    def _block_parts(self, number: int, slot: Slot) -> Iterator[Part]:
+        from sartor.spaces.treecell import nets
+
+        hub = 3 * number
+        outside = f"i{slot.inputs}_o{slot.outputs}_r{slot.side}_s{slot.stride}"
+        inside, after = f"i{slot.inputs}_o{slot.width}_r{slot.side}", f"i{slot.width}_o{slot.outputs}_r{slot.out_side}"
+        before, within = (slot.inputs, slot.side, slot.side), (slot.width, slot.out_side, slot.out_side)
+        yield Part(f"shortcut_{outside}", partial(nets.Shortcut, slot.inputs, slot.outputs, slot.stride), before)
+        for option in range(len(BRANCHES) - 1):
+            yield Part(f"enter_{inside}", partial(nets.Enter, slot.inputs, slot.width), before, ((hub, option),))
+            yield Part(f"leave_{after}", partial(nets.Leave, slot.width, slot.outputs), within, ((hub, option),))
+        for e, op in EDGES.items():
+            stride, side = (slot.stride, slot.side) if e in ROOTS else (1, slot.out_side)
+            which = f"half{int(HALVES[e])}_{op}" if e in HALVES else op
+            key = f"{which}_i{slot.width}_r{side}_s{stride}" + (f"_g{self.groups}" if op == "conv3" else "")
+            part = partial(Part, key, partial(nets.edge, e, slot.width, stride, self.groups), (slot.width, side, side))
+            for choice, option in self._options(number, e):
+                whens = [((choice, option),)] if e in ROOTS else [
+                    ((hub, live), (choice, option)) for live in LIVE[ROOTS.index(e[0])]
+                ]  # fmt: skip
+                for when in whens:
+                    yield part(when)

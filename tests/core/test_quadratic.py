@@ -1,0 +1,131 @@
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sartor.core.arch import Arch
+from sartor.core.errors import BadInput
+from sartor.core.quadratic import Limit, Quadratic, additive
+
+SIZES = (3, 2, 4)
+
+
+def random(seed, sizes=SIZES):
+    rng = np.random.default_rng(seed)
+    linear = {i: rng.normal(size=n) for i, n in enumerate(sizes)}
+    pairs = {(i, j): rng.normal(size=(sizes[i], sizes[j])) for i in range(len(sizes)) for j in range(i)}
+    return Quadratic(sizes, rng.normal(), linear, pairs)
+
+
+def by_hand(q, picks):
+    value = q.constant + sum(v[picks[i]] for i, v in q.linear.items())
+    return value + sum(t[picks[i], picks[j]] for (i, j), t in q.pairs.items())
+
+
+def test_value_is_the_sum_of_its_terms_one_by_one_and_in_batches():
+    q, every = random(0), list(np.ndindex(*SIZES))
+    assert [q(Arch(p)) for p in every] == pytest.approx([by_hand(q, p) for p in every])
+    assert q.batch(every).tolist() == [q(Arch(p)) for p in every]
+    assert q.batch(np.zeros((0, 3), int)).shape == (0,)
+
+
+def test_a_pair_given_backwards_is_the_same_pair():
+    table = np.arange(6.0).reshape(3, 2)
+    forth, back = Quadratic((3, 2), pairs={(0, 1): table}), Quadratic((3, 2), pairs={(1, 0): table.T})
+    both = Quadratic((3, 2), pairs={(0, 1): table, (1, 0): table.T})
+    assert forth(Arch((2, 1))) == back(Arch((2, 1))) == both(Arch((2, 1))) / 2 == 5
+
+
+def test_sums_and_multiples_are_those_of_the_values():
+    a, b = random(1), Quadratic(SIZES, 2.0, {1: [1.0, 2.0]})
+    for picks in np.ndindex(*SIZES):
+        arch = Arch(picks)
+        assert (a + 3 * b)(arch) == pytest.approx(a(arch) + 3 * b(arch))
+        assert (b * -1.0)(arch) == -b(arch)
+
+
+def test_functions_over_different_choices_do_not_add_up():
+    with pytest.raises(BadInput, match="sizes"):
+        Quadratic((3, 2)) + Quadratic((2, 3))
+
+
+def test_later_changes_of_the_callers_arrays_change_nothing():
+    vector, table = np.ones(3), np.ones((3, 2))
+    q = Quadratic((3, 2), 0.0, {0: vector}, {(0, 1): table})
+    vector[:], table[:] = 7, 7
+    assert q(Arch((0, 0))) == 2
+    with pytest.raises(ValueError, match="read-only"):
+        q.linear[0][0] = 7
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False, width=64), min_size=4, max_size=4))
+def test_json_gives_every_bit_back(values):
+    q = Quadratic((2, 1), values[0], {0: values[1:3]}, {(0, 1): [[values[3]], [0.1]]})
+    again = Quadratic.from_json(json.loads(json.dumps(q.to_json())))
+    assert again.to_json() == q.to_json()
+    bits = [np.asarray(v).tobytes() for v in (q.constant, q.linear[0], q.pairs[0, 1])]
+    assert bits == [np.asarray(v).tobytes() for v in (again.constant, again.linear[0], again.pairs[0, 1])]
+
+
+def test_json_keeps_standard_errors():
+    q = Quadratic((2,), 1.0, {0: [1.0, 2.0]}, errors=Quadratic((2,), 0.1, {0: [0.2, 0.3]}))
+    again = Quadratic.from_json(json.loads(json.dumps(q.to_json())))
+    assert again.errors is not None
+    assert again.errors.to_json() == q.errors.to_json()
+    assert Quadratic.from_json(Quadratic((2,)).to_json()).errors is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"sizes": None},
+        {"sizes": [math.inf]},
+        {"sizes": "ab"},
+        {"constant": "x"},
+        {"constant": math.nan},
+        {"constant": 10**400},
+        {"linear": [1, 2]},
+        {"linear": {"0": [1, 2, 3]}},
+        {"linear": {"9": [1, 2]}},
+        {"linear": {"-1": [1, 2]}},
+        {"linear": {"0": [1, [2]]}},
+        {"linear": {"0": [math.inf, 0]}},
+        {"pairs": {"0": [[1]]}},
+        {"pairs": {"0,0": [[1, 2], [3, 4]]}},
+        {"errors": {"sizes": 3}},
+        {"errors": 3},
+    ],
+)
+def test_a_damaged_description_is_refused(change):
+    with pytest.raises(BadInput):
+        Quadratic.from_json({**Quadratic((2,), 1.0, {0: [1.0, 2.0]}).to_json(), **change})
+
+
+@pytest.mark.parametrize("data", [None, [], 3, "text"])
+def test_something_else_is_no_quadratic(data):
+    with pytest.raises(BadInput):
+        Quadratic.from_json(data)
+
+
+def test_additive_charges_a_price_exactly_when_all_its_conditions_hold():
+    terms = [((), 1.0), (((0, 2),), 10.0), (((0, 2),), 5.0), (((2, 3), (0, 1)), 100.0), (((1, 0), (2, 0)), 1000.0)]
+    q = additive(SIZES, terms)
+    for picks in np.ndindex(*SIZES):
+        assert q(Arch(picks)) == sum(price for when, price in terms if all(picks[i] == a for i, a in when))
+
+
+def test_additive_refuses_a_price_on_three_choices():
+    with pytest.raises(BadInput, match="at most two"):
+        additive(SIZES, [(((0, 0), (1, 0), (2, 0)), 1.0)])
+
+
+def test_a_limit_holds_up_to_rounding_on_both_sides():
+    form = Quadratic((3,), 0.0, {0: [1.0, 2.0, 3.0]})
+    limit = Limit("x", form, high=2.0, low=2.0)
+    assert [limit.holds(Arch((n,))) for n in range(3)] == [False, True, False]
+    assert Limit("x", form, high=2.0 - 1e-12).holds(Arch((1,)))
+    assert not Limit("x", form, high=2.0 - 1e-6).holds(Arch((1,)))
+    assert Limit("x", form).holds(Arch((2,)))

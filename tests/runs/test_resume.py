@@ -1,0 +1,116 @@
+"""Killed at random moments and started again: the same score, the same network, nothing complete done twice."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+
+import pytest
+import tiny
+
+from sartor.runs.directory import read_json
+
+METHOD = {**tiny.QUICK["method"], "heaviest_epochs": 12, "multipath_epochs": 12, "passes": 2}
+GROUPS = {"method": METHOD, "train": {**tiny.QUICK["train"], "epochs": 6}}
+BUDGET = {"params": "150K"}
+
+
+def start(finished, out, log):
+    """`sartor fit` in a process of its own; what it says goes to the file `log`."""
+    command = [sys.executable, "-m", "sartor", *tiny.arguments(finished.data, out, "--params=150K", **GROUPS)]
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "CI": "1"}
+    # A job in the background of a script inherits deafness to Ctrl-C, and so would the process that is to be stopped.
+    hearing = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log, env=env, preexec_fn=hearing)  # noqa: PLW1509
+
+
+def said(path):
+    return path.read_text(encoding="utf-8").splitlines()
+
+
+def wait_for(process, log, words):
+    """Until the process has said one of `words`, or has ended."""
+    limit = time.monotonic() + 100
+    while process.poll() is None and not any(w in line for line in said(log) for w in words):
+        assert time.monotonic() < limit, said(log)
+        time.sleep(0.01)
+
+
+def stop(finished, out, log, words, delay, how):
+    """Start, wait until it works on one of `words`, `delay` seconds more, then send the signal; the exit code."""
+    log.write_text("")
+    with log.open("wb") as stream:
+        process = start(finished, out, stream)
+        try:
+            wait_for(process, log, words)
+            time.sleep(delay)
+            process.send_signal(how)
+            return process.wait(100)
+        finally:
+            process.kill()
+            process.wait()
+
+
+def finish(finished, out, log):
+    with log.open("wb") as stream:
+        process = start(finished, out, stream)
+        try:
+            assert process.wait(200) == 0, said(log)
+        finally:
+            process.kill()
+            process.wait()
+
+
+def times(out):
+    """When every listed file of every complete stage was written."""
+    stages = read_json(out / "stages.json")
+    return {(s, f): (out / f).stat().st_mtime_ns for s, entry in stages.items() for f in entry["files"]}
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(finished, tmp_path_factory):
+    out = tmp_path_factory.mktemp("uninterrupted") / "run"
+    tiny.prepare(finished, tiny.given(finished.data, BUDGET, **GROUPS), out)
+    finish(finished, out, out.with_suffix(".log"))
+    return out
+
+
+def same(out, other):
+    """The score bit for bit, the network, and the weights that were trained from it."""
+    assert read_json(out / "score.json")["score"] == read_json(other / "score.json")["score"]
+    for name in ("picks", "score", "bound"):
+        assert (
+            read_json(out / "solution.json")["solution"][name] == read_json(other / "solution.json")["solution"][name]
+        )
+    for name in ("search/supernet.safetensors", "model/trained.safetensors", "model/weights.safetensors"):
+        assert (out / name).read_bytes() == (other / name).read_bytes(), name
+    assert read_json(out / "training.json")["test_accuracy"] == read_json(other / "training.json")["test_accuracy"]
+
+
+def test_stopped_by_ctrl_c_and_killed_at_random_moments_it_ends_as_if_nothing_had_happened(
+    finished, uninterrupted, tmp_path
+):
+    out, log = tmp_path / "run", tmp_path / "log.txt"
+    tiny.prepare(finished, tiny.given(finished.data, BUDGET, **GROUPS), out)
+    rng, complete = random.Random(0), times(out)
+    assert stop(finished, out, log, ["search:"], rng.uniform(0.3, 1.0), signal.SIGINT) == 130, said(log)
+    assert said(log)[-1].startswith("sartor: stopped; what was computed is kept")
+    assert not any("Traceback" in line for line in said(log))
+    assert list(out.glob("search/*.checkpoint.safetensors"))
+    # Anywhere in the search first, then wherever the run has got to: the later stages come closer each time.
+    for word, longest in [("search:", 1.0), ("search:", 3.0), ("search:", 5.0), ("train:", 0.3), ("export:", 2.0)]:
+        assert stop(finished, out, log, [word], rng.uniform(0, longest), signal.SIGKILL) == -signal.SIGKILL
+        now = times(out)
+        assert {k: now[k] for k in complete} == complete, "a stage that was complete ran again"
+        complete = now
+        for path in (*out.glob("*.json"), *out.glob("*/*.json")):
+            read_json(path)  # whole, or not there
+    finish(finished, out, log)
+    now = times(out)
+    assert {k: now[k] for k in complete} == complete
+    assert any("done before" in line for line in said(log))
+    same(out, uninterrupted)
+    assert read_json(out / "certificate.json")["fits"]

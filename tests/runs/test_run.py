@@ -1,0 +1,239 @@
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from sartor.core.errors import RunError
+from sartor.runs.directory import Run, atomic, read_json, sha256, write_json
+from sartor.runs.progress import Reporter
+
+
+@pytest.fixture
+def run(tmp_path):
+    return Run(tmp_path / "run", Reporter(silent=True))
+
+
+def stage(run, name="one", files=("a.json",)):
+    """Run a stage that writes `files`; whether it ran."""
+
+    def work():
+        for file in files:
+            run.write(file, {"stage": name})
+        return list(files)
+
+    return run.stage(name, work, name)
+
+
+# files ------------------------------------------------------------------------------------------
+
+
+def test_a_file_appears_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "deep" / "er" / "a.txt"
+    with pytest.raises(ZeroDivisionError), atomic(path) as tmp:
+        tmp.write_text("half" * (1 // 0) if tmp.write_text("half") else "")
+    assert list(path.parent.iterdir()) == []
+    with atomic(path) as tmp:
+        tmp.write_text("old")
+        assert not path.exists()
+    with pytest.raises(ZeroDivisionError), atomic(path) as tmp:
+        tmp.write_text("half" * (1 // 0) if tmp.write_text("half") else "")
+    assert path.read_text() == "old"
+    assert [p.name for p in path.parent.iterdir()] == ["a.txt"]
+
+
+def test_a_killed_write_leaves_the_old_file(tmp_path):
+    write_json(tmp_path / "a.json", 1)
+    code = (
+        "import os, signal, sys; from pathlib import Path; from sartor.runs.directory import atomic\n"
+        "with atomic(Path(sys.argv[1])) as tmp:\n"
+        "    tmp.write_text('half'); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    assert subprocess.run([sys.executable, "-c", code, str(tmp_path / "a.json")], check=False).returncode == -9
+    assert read_json(tmp_path / "a.json") == 1
+
+
+def test_json_in_any_script_comes_back_and_nan_is_refused(tmp_path):
+    data = {"名": ["ä", "\U0001f600", 0.1, 1e-300, None, True]}
+    write_json(tmp_path / "a.json", data)
+    assert read_json(tmp_path / "a.json") == data
+    with pytest.raises(ValueError):
+        write_json(tmp_path / "a.json", float("nan"))
+    assert read_json(tmp_path / "a.json") == data
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b'{"a": 1', b"\xff\xfe", b"[" * 200_000, b'{"a":' * 100_000, b"nonsense", b"1" * 10_000],
+    ids=["empty", "truncated", "not text", "deep lists", "deep objects", "no json", "enormous number"],
+)
+def test_a_damaged_file_is_named(tmp_path, content):
+    path = tmp_path / "score.json"
+    path.write_bytes(content)
+    with pytest.raises(RunError, match=r"score\.json is damaged"):
+        read_json(path)
+
+
+def test_a_missing_file_and_a_folder_in_its_place_are_named(tmp_path):
+    with pytest.raises(RunError, match=r"none\.json is missing"):
+        read_json(tmp_path / "none.json")
+    (tmp_path / "dir.json").mkdir()
+    with pytest.raises(RunError, match=r"dir\.json"):
+        read_json(tmp_path / "dir.json")
+
+
+def test_a_file_in_place_of_the_folder_is_said(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match="file"):
+        write_json(tmp_path / "file" / "a.json", 1)
+    with pytest.raises(RunError, match="must be a writable folder"), Run(tmp_path / "file").locked():
+        pass
+
+
+@pytest.mark.parametrize("error", [PermissionError(13, "Permission denied"), OSError(28, "No space left on device")])
+def test_no_permission_and_a_full_disk_are_said(tmp_path, monkeypatch, error):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(RunError, match=error.strerror):
+        write_json(tmp_path / "a.json", 1)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_errors_of_the_work_itself_pass_through(tmp_path):
+    with pytest.raises(FileNotFoundError), atomic(tmp_path / "a"):
+        (tmp_path / "no such folder" / "b").read_text()
+
+
+# the lock ---------------------------------------------------------------------------------------
+
+_HOLD = (
+    "import sys, time; from pathlib import Path; from sartor.runs.directory import Run\n"
+    "with Run(Path(sys.argv[1])).locked():\n"
+    "    print('held', flush=True); time.sleep(60)"
+)
+
+
+def test_a_second_process_is_refused_until_the_first_is_gone(run):
+    holder = subprocess.Popen([sys.executable, "-c", _HOLD, str(run.path)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(RunError, match="in use by another process"), run.locked():
+            pass
+    finally:
+        holder.kill()
+        holder.wait()
+        holder.stdout.close()
+    with run.locked():  # a crash released it
+        assert run.path.is_dir()
+
+
+def test_the_lock_is_free_after_an_error(run):
+    with pytest.raises(ZeroDivisionError), run.locked():
+        raise ZeroDivisionError
+    with run.locked(), pytest.raises(RunError, match="in use"), Run(run.path).locked():
+        pass
+
+
+# stages -----------------------------------------------------------------------------------------
+
+
+def test_a_complete_stage_never_runs_again(run):
+    assert stage(run)
+    before = (run.path / "a.json").stat().st_mtime_ns, run.stages()
+    assert not stage(run)
+    assert not Run(run.path, Reporter(silent=True)).stage("one", lambda: pytest.fail("ran again"), "one")
+    assert before == ((run.path / "a.json").stat().st_mtime_ns, run.stages())
+    assert run.stages()["one"]["files"] == {"a.json": sha256(run.path / "a.json")}
+
+
+def test_a_stage_that_failed_runs_again_and_the_others_stay(run):
+    stage(run)
+    with pytest.raises(ZeroDivisionError):
+        run.stage("two", lambda: 1 / 0, "two")
+    assert list(run.stages()) == ["one"]
+    assert stage(run, "two", ("b.json",))
+    assert list(run.stages()) == ["one", "two"]
+
+
+def test_forgotten_stages_run_again(run):
+    stage(run)
+    stage(run, "two", ("b.json",))
+    run.forget(["two", "never there"])
+    assert not stage(run)
+    assert stage(run, "two", ("b.json",))
+
+
+@pytest.mark.parametrize("damage", ["change", "truncate", "delete", "folder"])
+def test_a_file_that_is_not_what_the_stage_wrote_is_refused_by_name(run, damage):
+    stage(run, files=("a.json", "sub/b.json"))
+    path = run.path / "sub/b.json"
+    content = path.read_bytes()
+    path.unlink()
+    if damage == "change":
+        path.write_bytes(content.replace(b"one", b"two"))
+    elif damage == "truncate":
+        path.write_bytes(content[:-3])
+    elif damage == "folder":
+        path.mkdir()
+    with pytest.raises(RunError, match=r"sub/b\.json .*'one'"):
+        stage(run, files=("a.json", "sub/b.json"))
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["[]", "3", '"text"', '{"one": 5}', '{"one": {}}', '{"one": {"files": [1]}}', '{"one": {"files": {"a.json": 5}}}',
+     '{"one": null}', "[" * 100_000],
+)  # fmt: skip
+def test_a_strange_stages_file_is_refused_by_name(run, content):
+    stage(run)
+    (run.path / "stages.json").write_text(content)
+    with pytest.raises(RunError, match=r"stages\.json|a\.json"):
+        run.done("one")
+
+
+def test_stages_json_cannot_point_outside_the_run(run, tmp_path):
+    stage(run)
+    secret = tmp_path / "secret.txt"
+    secret.write_text("x")
+    for name in ("../secret.txt", str(secret)):
+        write_json(run.path / "stages.json", {"one": {"files": {name: sha256(secret)}}})
+        with pytest.raises(RunError, match=r"stages\.json"):
+            run.done("one")
+
+
+def test_only_the_writer_writes(tmp_path):
+    run = Run(tmp_path / "run", Reporter(silent=True), writer=False, agree=lambda value: False)
+    with run.locked():
+        run.write("a.json", 1)
+        run.log("text")
+        assert run.stage("one", lambda: ["a.json"], "one") is False
+    assert not run.path.exists()
+
+
+def test_the_log_grows_by_a_line_an_event(run):
+    run.log("first, ä")
+    run.log("second")
+    assert [line[20:] for line in (run.path / "log.txt").read_text("utf-8").splitlines()] == ["first, ä", "second"]
+
+
+# opening ----------------------------------------------------------------------------------------
+
+
+def test_a_folder_from_elsewhere_is_no_run(tmp_path):
+    with pytest.raises(RunError, match="no such folder"):
+        Run.open(tmp_path / "none")
+    with pytest.raises(RunError, match=r"no config\.toml"):
+        Run.open(tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match="no such folder"):
+        Run.open(tmp_path / "file")
+
+
+def test_stage_times_are_those_of_the_work(run):
+    run.path.mkdir()
+    run.stage("slow", lambda: time.sleep(0.05) or [], "slow")
+    assert 0.04 < json.loads((run.path / "stages.json").read_text())["slow"]["seconds"] < 5
