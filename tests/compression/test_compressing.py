@@ -197,7 +197,7 @@ def test_an_impossible_budget_is_refused_before_the_rounds(bars, tmp_path):
 
 @pytest.mark.parametrize(("arguments", "words"), [
     (["nets.plain", "--data", "BARS"], "package.module:function or a run directory"),
-    (["nets:missing", "--data", "BARS"], "can be imported"),
+    (["nets:missing", "--data", "BARS"], "nets has no missing"),
     (["nets:no_network", "--data", "BARS"], "must return an nn.Module, but returned a int"),
     (["model.pth", "--data", "BARS"], "is a pickle"),
     (["nets:plain"], "the images are missing"),

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import inspect
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from sartor.compression.options import Options
 from sartor.compression.surgery import Plan, apply
 from sartor.core import config
 from sartor.core.errors import BadInput, RunError, SartorError
+from sartor.core.registry import load
 from sartor.core.seeds import Seeds
 from sartor.core.task import Task
 from sartor.data.augment import statistics
@@ -147,22 +146,9 @@ def reopen(path: Path, module: nn.Module | None = None) -> nn.Module:
 
 def _make(model: str, task: Task) -> nn.Module:
     """Call the factory with those of classes, image and channels that it names."""
-    place, colon, name = model.partition(":")
-    if not colon or not place or not name:
+    if ":" not in model:
         raise BadInput(f"the model must be package.module:function or a run directory, but is {model!r}.")
-    here = str(Path.cwd())
-    added = here not in sys.path
-    if added:
-        sys.path.insert(0, here)
-    try:
-        factory: Any = importlib.import_module(place)
-        for part in name.split("."):
-            factory = getattr(factory, part)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise BadInput(f"{model} must name a function that can be imported, but: {error}.") from error
-    finally:
-        if added:
-            sys.path.remove(here)
+    factory = load(model)
     try:
         wanted = inspect.signature(factory).parameters
         known = {"classes": task.classes, "image": task.image, "channels": task.channels}

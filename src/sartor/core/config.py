@@ -17,8 +17,8 @@ from sartor.core.errors import BadInput
 
 
 def build(cls: Any, options: Mapping[str, Any], where: str) -> Any:
-    """An instance of the dataclass `cls`; unknown names and wrong types are refused by name."""
-    fields = {f.name: f for f in dataclasses.fields(cls) if f.init}
+    """An instance of `cls`, whose options are its fields if it is a dataclass; unknown names and types are refused."""
+    fields = {f.name: f for f in dataclasses.fields(cls) if f.init} if dataclasses.is_dataclass(cls) else {}
     unknown = sorted(set(options) - set(fields))
     if unknown:
         raise BadInput(f"{where} has no option {', '.join(unknown)}; it has {', '.join(fields) or 'none'}.")
@@ -28,6 +28,13 @@ def build(cls: Any, options: Mapping[str, Any], where: str) -> Any:
         raise BadInput(f"{where} needs {', '.join(missing)}.")
     hints = typing.get_type_hints(cls)
     return cls(**{name: _fit(value, hints[name], f"{where}.{name}") for name, value in options.items()})
+
+
+def fields_of(thing: Any) -> dict[str, Any]:
+    """The options of a dataclass's instance, as `build` takes them; of anything else there are none."""
+    if not dataclasses.is_dataclass(thing):
+        return {}
+    return {f.name: getattr(thing, f.name) for f in dataclasses.fields(thing) if f.init}
 
 
 def _fit(value: Any, hint: Any, where: str) -> Any:
