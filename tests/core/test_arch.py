@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from sartor.core.arch import Arch, Choice, active, canonical, from_names
+from sartor.core.arch import Arch, Choice, active, canonical, from_names, hub, hubs, needed_hubs
 from sartor.core.errors import BadInput
 
 CHOICES = (
@@ -50,3 +50,18 @@ def test_an_architecture_has_exactly_one_pick_a_choice():
 
 def test_architectures_are_hashable_values():
     assert len({Arch((1, 2)), Arch((1, 2)), Arch((2, 1))}) == 2
+
+
+def test_a_choice_has_one_hub_or_none():
+    everywhere = (*CHOICES, Choice("d", ("x", "y"), ((0, (0, 1, 2)),)))  # needs what always holds
+    assert [hub(everywhere, i) for i in range(5)] == [None, None, (0, (1, 2)), (0, (2,)), None]
+    assert hubs(everywhere) == (0,)
+
+
+def test_two_hubs_and_no_hub_are_refused_by_name():
+    two = (*CHOICES, Choice("d", ("x", "y"), ((0, (1,)), (1, (0,)))))
+    with pytest.raises(BadInput, match="may need one other choice, but d needs 2: depth, a"):
+        hubs(two)
+    assert hubs(CHOICES[:2]) == ()
+    with pytest.raises(BadInput, match="bilinear score needs choices that switch others on"):
+        needed_hubs(CHOICES[:2], "a bilinear score")

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sartor.core.arch import Arch
+from sartor.core.arch import Arch, Choice, active
 from sartor.core.errors import BadInput
-from sartor.core.quadratic import Limit, Quadratic, additive
+from sartor.core.quadratic import Limit, Quadratic, additive, while_active
 
 SIZES = (3, 2, 4)
 
@@ -129,3 +129,21 @@ def test_a_limit_holds_up_to_rounding_on_both_sides():
     assert Limit("x", form, high=2.0 - 1e-12).holds(Arch((1,)))
     assert not Limit("x", form, high=2.0 - 1e-6).holds(Arch((1,)))
     assert Limit("x", form).holds(Arch((2,)))
+
+
+@pytest.mark.parametrize("needs", [(), ((0, (1, 2)),), ((0, (0, 1, 2)),)], ids=["none", "a hub", "what always holds"])
+def test_options_count_while_their_choice_is_active(needs):
+    choices = (Choice("hub", ("0", "1", "2")), Choice("leaf", ("a", "b"), needs))
+    rows = {0: np.array([1.0, 2.0, 4.0]), 1: np.array([10.0, 20.0])}
+    form = while_active(choices, rows, 0.5)
+    for picks in np.ndindex(3, 2):
+        added = sum(rows[i][p] for i, p in enumerate(picks) if active(choices[i], picks))
+        assert form(Arch(picks)) == 0.5 + added
+    assert bool(form.pairs) == (needs == ((0, (1, 2)),))
+
+
+def test_options_under_two_other_choices_are_refused():
+    choices = (Choice("a", ("0", "1")), Choice("b", ("0", "1")), Choice("c", ("x", "y"), ((0, (0,)), (1, (0,)))))
+    assert while_active(choices, {0: np.zeros(2)}).pairs == {}
+    with pytest.raises(BadInput, match="c needs 2: a, b"):
+        while_active(choices, {2: np.zeros(2)})

@@ -120,6 +120,12 @@ def test_corrected_ignores_a_faster_network_and_refuses_nonsense(table):
             corrected(table, SPACE.smallest, wrong)
 
 
+def test_corrected_adds_what_is_missing_where_the_table_predicts_nothing(table):
+    """On a busy machine a tiny network's parts can be priced at nothing: that must not end a run."""
+    nothing = CostTable("latency", "time", table.prices, table.form * 0.0)
+    assert corrected(nothing, SPACE.smallest, 0.014).form(SPACE.smallest) == pytest.approx(0.014)
+
+
 @pytest.mark.parametrize("runtime", ["onnxruntime", "torch"])
 def test_measure_gives_a_timing_and_leaves_the_module_alone(runtime, table):
     threads = torch.get_num_threads()

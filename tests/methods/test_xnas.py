@@ -150,3 +150,14 @@ def test_options_are_checked():
             XNAS(**wrong)
     with pytest.raises(BadInput, match="mixture_lr"):
         DARTS(mixture_lr=0.0)
+
+
+def test_a_choice_that_needs_two_others_is_refused_before_any_training(job):
+    class Two(Darts):
+        @property
+        def choices(self):
+            last = replace(super().choices[-1], needs=((0, (0,)), (1, (0,))))
+            return (*super().choices[:-1], last)
+
+    with pytest.raises(BadInput, match="may need one other choice"):
+        replace(job, space=Two())

@@ -188,7 +188,7 @@ def test_too_little_to_learn_from():
     with pytest.raises(BadInput, match="folds"):
         Bilinear(folds=1)
     two = (*STAGE, Choice("odd", ("a", "b"), ((0, (1,)), (1, (1,)))))
-    with pytest.raises(BadInput, match="gate by one only"):
+    with pytest.raises(BadInput, match="needs 2: depth, block1"):
         LeastSquares().fit(draw(two, 30, rng), np.zeros(30), two, rng)
 
 
@@ -204,3 +204,11 @@ def test_ablation_of_table_2():
     parts = variants["no depth terms"].batch(picks) + variants["no block terms"].batch(picks) - score.constant
     np.testing.assert_allclose(parts, score.batch(picks))
     assert isinstance(variants["full"], Quadratic)
+
+
+@pytest.mark.parametrize("predictor", [Bilinear(), LeastSquares(per_hub=True)], ids=["bilinear", "per hub"])
+def test_what_is_about_hubs_is_refused_where_there_are_none(predictor):
+    flat = (Choice("a", ("0", "1")), Choice("b", ("0", "1", "2")))
+    rng = np.random.default_rng(0)
+    with pytest.raises(BadInput, match="needs choices that switch others on, but this space has none"):
+        predictor.fit(draw(flat, 40, rng), rng.normal(size=40), flat, rng)

@@ -37,6 +37,34 @@ def active(choice: Choice, picks: Sequence[int]) -> bool:
     return all(picks[other] in allowed for other, allowed in choice.needs)
 
 
+def hub(choices: Sequence[Choice], i: int) -> tuple[int, tuple[int, ...]] | None:
+    """The hub of choice `i`: the other choice that switches it on, and the options that do; None: always active.
+
+    The one rule of what a choice may depend on. A term of a quadratic joins two choices, so that what an option adds
+    can be due under one other choice at most; whoever asks for the hub of a choice that needs more is refused here.
+    """
+    partial = [(o, allowed) for o, allowed in choices[i].needs if len(allowed) < len(choices[o].options)]
+    if len(partial) > 1:
+        raise BadInput(
+            f"a choice may need one other choice, but {choices[i].name} needs {len(partial)}: "
+            f"{', '.join(choices[o].name for o, _ in partial)}. Join those into one choice."
+        )
+    return partial[0] if partial else None
+
+
+def hubs(choices: Sequence[Choice]) -> tuple[int, ...]:
+    """The choices that switch others on: beta of BINAS. Refuses choices that need more than one."""
+    return tuple(sorted({found[0] for i in range(len(choices)) if (found := hub(choices, i)) is not None}))
+
+
+def needed_hubs(choices: Sequence[Choice], what: str) -> tuple[int, ...]:
+    """The hubs, for `what` means nothing without any; refused where there are none, never quietly left out."""
+    found = hubs(choices)
+    if not found:
+        raise BadInput(f"{what} needs choices that switch others on, but this space has none. Use the linear one.")
+    return found
+
+
 def canonical(choices: Sequence[Choice], arch: Arch) -> Arch:
     """The same network with every inactive choice at its first option, so that equal networks compare equal."""
     return Arch(tuple(p if active(c, arch.picks) else 0 for c, p in zip(choices, arch.picks, strict=True)))

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sartor.core.arch import Arch
+from sartor.core.arch import Arch, Choice, hub
 from sartor.core.errors import BadInput
 
 Array = NDArray[np.float64]
@@ -137,6 +137,23 @@ class Limit:
         value = self.form(arch)
         room = slack * max(1.0, abs(value))
         return self.low - room <= value <= self.high + room
+
+
+def while_active(choices: Sequence[Choice], rows: Mapping[int, Array], constant: float = 0.0) -> Quadratic:
+    """`constant` and, for every choice in `rows`, what its options add while the choice is active.
+
+    Without a hub that is a linear term; with one a pair term, zero where the hub leaves the choice out.
+    """
+    linear: dict[int, Array] = {}
+    pairs: dict[tuple[int, int], Array] = {}
+    for i, row in rows.items():
+        found = hub(choices, i)
+        if found is None:
+            linear[i] = row
+        else:
+            pairs[found[0], i] = np.zeros((len(choices[found[0]].options), len(row)))
+            pairs[found[0], i][list(found[1])] = row
+    return Quadratic(tuple(len(c.options) for c in choices), constant, linear, pairs)
 
 
 def additive(sizes: Sequence[int], terms: Sequence[tuple[tuple[tuple[int, int], ...], float]]) -> Quadratic:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
+from sartor.core.arch import hubs
 from sartor.core.quadratic import Quadratic
 from sartor.core.seeds import Seeds
 from sartor.core.task import Task
@@ -29,6 +30,9 @@ class Job:
     splits: Splits
     seeds: Seeds
     run: Run
+
+    def __post_init__(self) -> None:
+        hubs(self.space.choices)  # before anything is trained: no score can be learnt where a choice needs two others
 
     @property
     def engine(self) -> Engine:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sartor.core.quadratic import Quadratic
+from sartor.core.quadratic import Array, Quadratic, while_active
 from sartor.data.augment import Augment
 from sartor.engine.distill import label_loss
 from sartor.engine.fit import History, Training, fit
@@ -171,19 +171,10 @@ class Search:
         """Each option's score, counted while its choice has an effect: the solver's unconstrained answer keeps the
         inputs with the largest weights, and on each the option with the largest weight, as the papers do.
         """
-        choices = self.job.space.choices
-        linear: dict[int, Any] = {}
-        pairs: dict[tuple[int, int], Any] = {}
+        rows: dict[int, Array] = {}
         for (members, _, _), scores in zip(self.groups, self.learner.scores(), strict=True):
-            for choice, row in zip(members, scores.double().cpu().numpy(), strict=True):
-                if len(choices[choice].needs) != 1:
-                    linear[choice] = row
-                    continue
-                ((hub, allowed),) = choices[choice].needs
-                table = np.zeros((len(choices[hub].options), len(row)))
-                table[list(allowed)] = row
-                pairs[hub, choice] = table
-        return Quadratic(self.job.space.sizes, 0.0, linear, pairs)
+            rows.update(zip(members, scores.double().cpu().numpy(), strict=True))
+        return while_active(self.job.space.choices, rows)
 
     def facts(self, training: History) -> Mapping[str, Any]:
         """The history for score.json and the report."""

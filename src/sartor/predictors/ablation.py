@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sartor.core.arch import Choice
+from sartor.core.arch import Choice, hubs
 from sartor.core.quadratic import Quadratic
-from sartor.predictors.features import hubs
 
 
 def ablate(score: Quadratic, choices: Sequence[Choice]) -> dict[str, Quadratic]:

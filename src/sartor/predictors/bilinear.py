@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
-from sartor.core.arch import Choice
+from sartor.core.arch import Choice, needed_hubs
 from sartor.core.errors import BadInput
 from sartor.predictors.closed_form import ClosedForm
-from sartor.predictors.features import hubs
 
 
 @final
@@ -32,5 +31,5 @@ class Bilinear(ClosedForm):
         unknown = [name for name in self.hubs or () if name not in names]
         if unknown:
             raise BadInput(f"hubs must be names of choices ({', '.join(names)}), but got {', '.join(unknown)}.")
-        beta = hubs(choices) if self.hubs is None else sorted(names.index(name) for name in self.hubs)
+        beta = needed_hubs(choices, "a bilinear score") if self.hubs is None else sorted(map(names.index, self.hubs))
         return [(i, j) for i in beta for j in range(len(choices)) if j not in beta]

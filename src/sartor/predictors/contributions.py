@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sartor.core.arch import Choice
-from sartor.core.quadratic import Array, Quadratic
+from sartor.core.quadratic import Array, Quadratic, while_active
 
 Condition = tuple[tuple[int, int], ...]  # (choice, option) pairs that are forced
 
@@ -65,23 +65,5 @@ def estimate(choices: Sequence[Choice], base: Array, conditional: Array) -> Quad
 
 
 def assemble(choices: Sequence[Choice], sizes: tuple[int, ...], constant: float, delta: Array) -> Quadratic:
-    """``ACC = E[Acc] + sum of the Deltas of all active decisions`` as a quadratic.
-
-    A decision that is always active is a linear term; one that needs another choice is due only
-    together with the options that activate it, a pair term (``alpha' Q beta``).
-    """
-    linear: dict[int, Array] = {}
-    pairs: dict[tuple[int, int], Array] = {}
-    position = 0
-    for i, choice in enumerate(choices):
-        mine = delta[position : position + sizes[i]]
-        position += sizes[i]
-        partial = [(other, allowed) for other, allowed in choice.needs if len(allowed) < sizes[other]]
-        if not partial:
-            linear[i] = mine
-            continue
-        ((other, allowed),) = partial  # a term of equation 3 joins two choices, no more
-        table = np.zeros((sizes[other], sizes[i]))
-        table[list(allowed)] = mine
-        pairs[other, i] = table
-    return Quadratic(sizes, constant, linear, pairs)
+    """``ACC = E[Acc] + sum of the Deltas of all active decisions``: `delta` holds the options' choice by choice."""
+    return while_active(choices, dict(enumerate(np.split(delta, np.cumsum(sizes)[:-1]))), constant)

@@ -19,8 +19,7 @@ import numpy as np
 from scipy.linalg import block_diag, null_space
 from scipy.sparse import csr_array
 
-from sartor.core.arch import Choice
-from sartor.core.errors import BadInput
+from sartor.core.arch import Choice, hub
 from sartor.core.quadratic import Array, Quadratic
 from sartor.predictors.base import Index
 
@@ -32,19 +31,6 @@ class Term:
     choices: tuple[int, ...]
     gate: int | None = None
     allowed: tuple[int, ...] = ()
-
-
-def hub(choices: Sequence[Choice], i: int) -> tuple[int, tuple[int, ...]] | None:
-    """The choice that `i` needs and the options that activate it; None where it is always active."""
-    partial = [(o, allowed) for o, allowed in choices[i].needs if len(allowed) < len(choices[o].options)]
-    if len(partial) > 1:
-        raise BadInput(f"{choices[i].name} needs {len(partial)} other choices; a quadratic score can gate by one only.")
-    return partial[0] if partial else None
-
-
-def hubs(choices: Sequence[Choice]) -> tuple[int, ...]:
-    """The choices that others name in their `needs`: beta of the paper."""
-    return tuple(sorted({other for c in choices for other, _ in c.needs}))
 
 
 def linear_terms(choices: Sequence[Choice]) -> list[Term]:

@@ -13,7 +13,7 @@ from typing import final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sartor.core.arch import Choice
+from sartor.core.arch import Choice, needed_hubs
 from sartor.core.errors import BadInput
 from sartor.core.quadratic import Quadratic
 from sartor.predictors.base import Predictor, checked
@@ -24,7 +24,7 @@ from sartor.predictors.regression import regress
 def contribution_features(choices: Sequence[Choice], per_hub: bool = False) -> Features:
     """The columns: options of active choices, or pairs of hub option and option of what it activates."""
     terms = linear_terms(choices)
-    if per_hub:
+    if per_hub and needed_hubs(choices, "a coefficient per hub option"):
         terms = [t if t.gate is None else Term((t.gate, *t.choices), t.gate, t.allowed) for t in terms]
     return Features(tuple(len(c.options) for c in choices), tuple(terms))
 

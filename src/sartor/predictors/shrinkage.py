@@ -26,12 +26,11 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.linalg.lapack import dpotri
 from scipy.optimize import minimize
 
-from sartor.core.arch import Choice
+from sartor.core.arch import Choice, hub
 from sartor.core.errors import BadInput
 from sartor.core.quadratic import Array, Quadratic
 from sartor.insight.factors import Parse, factors, levels_of, place
 from sartor.predictors.contributions import assemble
-from sartor.predictors.features import hub
 
 _LEAST = 1e-10  # variance of an error, in squares of the score's unit
 _LOGS = (-14.0, 3.0)  # of the kernels' variances

@@ -17,7 +17,7 @@ import numpy as np
 
 from sartor.core.arch import Choice, active
 from sartor.core.errors import BadInput
-from sartor.core.quadratic import Array, Quadratic
+from sartor.core.quadratic import Array, Quadratic, while_active
 from sartor.core.units import BYTES, COUNT, TIME
 from sartor.predictors.base import Index
 
@@ -204,26 +204,10 @@ def cost_from(data: Mapping[str, Any], choices: Sequence[Choice], name: str, whe
     for choice, prices in _mapping(data.get("options", {}), f"{where}: options").items():
         i = _known(choice, names, where)
         vector = np.array([_number(p, f"{where}: {choice}") for p in _complete(prices, choices[i], where)])
-        form = form + _gated(choices, i, vector)
+        form = form + while_active(choices, {i: vector})
     for n, pair in enumerate(data.get("pairs", [])):
         form = form + _pair(_mapping(pair, f"{where}: pair {n + 1}"), choices, names, f"{where}: pair {n + 1}")
     return Cost(name, form * scale, kind, str(data.get("unit", "")))
-
-
-def _gated(choices: Sequence[Choice], i: int, vector: Array) -> Quadratic:
-    """A choice's prices, due only while it is active."""
-    sizes = tuple(len(c.options) for c in choices)
-    partial = [(o, a) for o, a in choices[i].needs if len(a) < sizes[o]]
-    if not partial:
-        return Quadratic(sizes, 0.0, {i: vector})
-    if len(partial) > 1:
-        raise BadInput(
-            f"{choices[i].name} needs {len(partial)} other choices; its price can depend on one of them only."
-        )
-    ((other, allowed),) = partial
-    table = np.zeros((sizes[other], sizes[i]))
-    table[list(allowed)] = vector
-    return Quadratic(sizes, 0.0, {}, {(other, i): table})
 
 
 def _pair(pair: Mapping[str, Any], choices: Sequence[Choice], names: list[str], where: str) -> Quadratic:

@@ -16,7 +16,7 @@ import numpy as np
 from scipy.optimize import isotonic_regression
 from scipy.stats import norm, rankdata
 
-from sartor.core.arch import Choice
+from sartor.core.arch import Choice, hubs
 from sartor.core.errors import BadInput, Infeasible, SolverError
 from sartor.core.quadratic import Array, Limit
 from sartor.core.units import parse, show
@@ -56,7 +56,7 @@ MANY = 2000  # networks from which on fewer resamples do
 def predictors(choices: Sequence[Choice]) -> dict[str, Predictor]:
     """What can be fitted: additive, products with the choices that others need (if there are any), all products."""
     found: dict[str, Predictor] = {"linear": LeastSquares()}
-    if any(c.needs for c in choices):
+    if hubs(choices):
         found["bilinear"] = Bilinear()
     return found | {"quadratic": FullQuadratic()}
 

@@ -215,11 +215,11 @@ def corrected(table: CostTable, arch: Arch, measured_ms: float, both_ways: bool 
         raise BadInput(f"the measured time must be a positive number of milliseconds, but got {measured_ms}.")
     if measured_ms == predicted or (measured_ms < predicted and not both_ways):
         return table
-    if predicted <= 0:
-        raise BadInput(f"the table predicts {predicted:g} ms for a network; it cannot be corrected. Measure it again.")
-    factor = measured_ms / predicted
+    # Parts too small for the clock add up to nothing that could be scaled: then every network gets the difference.
+    factor = measured_ms / predicted if predicted > 0 else 1.0
+    missing = Quadratic(table.form.sizes, measured_ms - predicted * factor if predicted <= 0 else 0.0)
     entry = {"arch": list(arch.picks), "predicted_ms": predicted, "measured_ms": float(measured_ms), "factor": factor}
     calibration = dict(table.calibration)
     calibration["corrections"] = [*calibration.get("corrections", []), entry]
     prices = {k: Price(p.value * factor, p.low * factor, p.high * factor) for k, p in table.prices.items()}
-    return dataclasses.replace(table, prices=prices, form=table.form * factor, calibration=calibration)
+    return dataclasses.replace(table, prices=prices, form=table.form * factor + missing, calibration=calibration)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sartor.core.quadratic import Quadratic
+from sartor.core.quadratic import Quadratic, while_active
 from sartor.engine.curvature.hessian import diagonal, sampled_diagonal
 from sartor.engine.distill import label_loss
 from sartor.engine.fit import History, Training, fit
@@ -191,16 +191,7 @@ class Search:
         for switch, value in zip(self.circuit.switches, self.relevance.score().tolist(), strict=True):
             for choice, option in switch.picks:
                 tables.setdefault(choice, np.zeros(len(choices[choice].options)))[option] += value
-        linear: dict[int, Any] = {}
-        pairs: dict[tuple[int, int], Any] = {}
-        for choice, row in tables.items():
-            if len(choices[choice].needs) != 1:
-                linear[choice] = row
-                continue
-            ((hub, allowed),) = choices[choice].needs
-            pairs[hub, choice] = np.zeros((len(choices[hub].options), len(row)))
-            pairs[hub, choice][list(allowed)] = row
-        return Quadratic(self.job.space.sizes, 0.0, linear, pairs)
+        return while_active(choices, tables)
 
     def facts(self, training: History) -> Mapping[str, Any]:
         """The history and the posterior for score.json and the report."""
