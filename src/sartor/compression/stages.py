@@ -289,7 +289,8 @@ def _write_solution(cut: Cut, sparse: Sparse, space: Widths, solution: Any, tabl
     corrections = tables["latency"].calibration.get("corrections", []) if "latency" in tables else []
     run.write("solution.json", {
         "budgets": limits, "solution": solution.to_json(), "architecture": arch.named(space.choices),
-        "string": space.describe(arch), "predicted": {n: t.form(arch) for n, t in tables.items()},
+        "string": space.describe(arch), "drawing": space.draw(arch).to_json(),
+        "predicted": {n: t.form(arch) for n, t in tables.items()},
         "corrections": [{"picks": e["arch"], "predicted": e["predicted_ms"], "measured": e["measured_ms"]}
                         for e in corrections],
     })  # fmt: skip

@@ -168,6 +168,7 @@ def decide(cut: Cut) -> list[str]:
     cut.run.write("solution.json", {
         "budgets": dict(cut.budgets), "solution": {**solution.to_json(), "picks": list(arch.picks)},
         "architecture": arch.named(c.space.choices), "string": c.space.describe(arch),
+        "drawing": c.space.draw(arch).to_json(),
         "predicted": {n: t.form(arch) for n, t in tables.items()}, "corrections": _corrections(tables["latency"]),
     })  # fmt: skip
     files = ["solution.json", "frontier.json"]

@@ -21,6 +21,7 @@ from sartor.core.arch import Arch, Choice, canonical
 from sartor.core.errors import BadInput
 from sartor.core.quadratic import Limit, Quadratic
 from sartor.core.task import Task
+from sartor.spaces import drawing
 from sartor.spaces.draw import Drawn
 from sartor.spaces.switches import Circuit, Switch
 
@@ -113,6 +114,10 @@ class Space(ABC):
     @abstractmethod
     def describe(self, arch: Arch) -> str:
         """The architecture in the notation customary for this space."""
+
+    def draw(self, arch: Arch) -> drawing.Drawing:
+        """How the network is drawn; by default what the choices' names and dependencies tell."""
+        return drawing.default(self.choices)
 
     def read(self, text: str) -> Arch:
         """The architecture that `describe`'s notation names; for spaces whose networks are listed by it in tables."""

@@ -22,6 +22,7 @@ from sartor.core.quadratic import Limit, Quadratic
 from sartor.core.task import Task
 from sartor.spaces.base import Gates, Part, Picks, Space
 from sartor.spaces.cells.genotype import INPUTS, OPERATIONS, Cell, Genotype, read
+from sartor.spaces.drawing import Drawing
 
 if TYPE_CHECKING:
     from sartor.spaces.cells.nets import CellNet, DartsSupernet, Frame, Slot
@@ -178,6 +179,10 @@ class Darts(Space):
     def describe(self, arch: Arch) -> str:
         """The customary ``Genotype(normal=[...], ...)``."""
         return self.genotype(arch).to_text()
+
+    def draw(self, arch: Arch) -> Drawing:
+        """The two cells."""
+        return self.genotype(arch).draw()
 
     # networks ------------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from sartor.core.task import Task
 from sartor.spaces.base import Gates, Part, Picks, Space
 from sartor.spaces.cells.darts import KINDS, NODES, Darts, When, frame_parts, operation_part
 from sartor.spaces.cells.genotype import INPUTS, OPERATIONS, Cell, Genotype
+from sartor.spaces.drawing import Drawing
 
 if TYPE_CHECKING:
     from sartor.spaces.cells.nets import CellNet, DartsSupernet, Frame
@@ -172,6 +173,10 @@ class DartsReduced(Space):
     def describe(self, arch: Arch) -> str:
         """The customary ``Genotype(normal=[...], ...)``."""
         return self.genotype(arch).to_text()
+
+    def draw(self, arch: Arch) -> Drawing:
+        """The two cells."""
+        return self.genotype(arch).draw()
 
     # what NASI searches --------------------------------------------------------------------------
 

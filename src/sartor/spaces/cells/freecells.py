@@ -22,6 +22,7 @@ from sartor.core.task import Task
 from sartor.spaces.base import Part, Picks, Space
 from sartor.spaces.cells.darts import KINDS, NODES, Darts, operation_part
 from sartor.spaces.cells.genotype import INPUTS, OPERATIONS, ZERO, Cell, Genotype, read
+from sartor.spaces.drawing import Drawing
 from sartor.spaces.switches import Circuit, Switch
 
 if TYPE_CHECKING:
@@ -175,6 +176,10 @@ class FreeCells(Space):
     def describe(self, arch: Arch) -> str:
         """The customary ``Genotype(normal=[[...], ...], ...)``, one list a node."""
         return self.genotype(arch).to_text()
+
+    def draw(self, arch: Arch) -> Drawing:
+        """The two cells."""
+        return self.genotype(arch).draw()
 
     def sample(self, rng: np.random.Generator) -> Arch:
         """Nodes and operations at random; a node that lives and would read nothing reads one input."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sartor.core.errors import BadInput
+from sartor.spaces.drawing import Drawing, Edge, Graph
 
 OPERATIONS = (
     "max_pool_3x3", "avg_pool_3x3", "skip_connect", "sep_conv_3x3", "sep_conv_5x5", "dil_conv_3x3", "dil_conv_5x5",
@@ -74,6 +75,10 @@ class Genotype:
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise BadInput(f"this is not a genotype as Sartor writes it: {error!r}.") from error
 
+    def draw(self) -> Drawing:
+        """Each cell as a graph."""
+        return Drawing(graphs=(_graph("normal cell", self.normal), _graph("reduction cell", self.reduce)))
+
     def to_text(self) -> str:
         """``Genotype(normal=[('sep_conv_3x3', 0), ...], normal_concat=[2, 3, 4, 5], reduce=..., ...)``."""
         fields = []
@@ -95,6 +100,13 @@ class Genotype:
         except (KeyError, TypeError, ValueError, SyntaxError) as error:
             raise BadInput(f"a genotype reads Genotype(normal=[...], normal_concat=[...], ...): {error!r}.") from error
         return cls(*cells)
+
+
+def _graph(title: str, cell: Cell) -> Graph:
+    nodes = ("two cells before", "cell before", *(f"node {n + 1}" for n in range(len(cell.nodes))), "output")
+    edges = [Edge(s, n, op) for n, reads in enumerate(cell.nodes, start=INPUTS) for op, s in reads]
+    edges += [Edge(n, len(nodes) - 1) for n in cell.concat]
+    return Graph(title, nodes, tuple(edges), INPUTS)
 
 
 def read(given: str) -> Genotype:

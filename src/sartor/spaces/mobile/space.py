@@ -15,6 +15,7 @@ from sartor.core.arch import Arch, Choice
 from sartor.core.errors import BadInput
 from sartor.core.task import Task
 from sartor.spaces.base import Part, Shape, Space
+from sartor.spaces.drawing import Aspect, Drawing, Stage
 
 if TYPE_CHECKING:
     from torch import nn
@@ -25,6 +26,12 @@ DEPTHS = (2, 3, 4)
 EXPANSIONS = (3, 4, 6)
 KERNELS = (3, 5)
 CONFIGS = tuple((e, k, se) for e in EXPANSIONS for k in KERNELS for se in (False, True))
+LABELS = tuple(f"e{e}_k{k}{'_se' if se else ''}" for e, k, se in CONFIGS)
+ASPECTS = (
+    Aspect("expansion", "height", "×{0:g}"),
+    Aspect("kernel", "tone", "{0:g}×{0:g}"),
+    Aspect("squeeze-excitation", "mark", short="SE"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +78,6 @@ class Mobile(Space):
     @cached_property
     def choices(self) -> tuple[Choice, ...]:  # type: ignore[override]
         """Per stage: the depth, then four blocks, of which block b needs a depth of at least b."""
-        blocks = tuple(f"e{e}_k{k}{'_se' if se else ''}" for e, k, se in CONFIGS)
         choices: list[Choice] = []
         for s in range(5):
             depth = len(choices)
@@ -80,7 +86,7 @@ class Mobile(Space):
                 deep_enough = tuple(i for i, d in enumerate(DEPTHS) if d >= b)
                 # Block 1 is measured with the depth left free: a stage of depth 1 does not exist.
                 needs = () if b == 1 else ((depth, deep_enough),)
-                choices.append(Choice(f"stage{s + 1}.block{b}", blocks, needs))
+                choices.append(Choice(f"stage{s + 1}.block{b}", LABELS, needs))
         return tuple(choices)
 
     @property
@@ -145,6 +151,11 @@ class Mobile(Space):
         build_head = partial(Head, inputs, frame.head, frame.hidden, task.classes)
         key = f"head_i{inputs}_w{frame.head}_h{frame.hidden}_o{task.classes}_r{side}"
         yield Part(key, build_head, (inputs, side, side))
+
+    def draw(self, arch: Arch) -> Drawing:
+        """Five stages of blocks."""
+        stages = (Stage(f"Stage {s + 1}", tuple(range(5 * s + 1, 5 * s + 5)), 5 * s) for s in range(5))
+        return Drawing(tuple(stages), ASPECTS, dict(zip(LABELS, CONFIGS, strict=True)))
 
     def describe(self, arch: Arch) -> str:
         """The customary string, e.g. ``ds_r1_k3_s1_e1_c16_nre ir_r1_k5_s2_e3_c24_nre ... cn_r1_k1_s1_c960``."""

@@ -21,6 +21,7 @@ from sartor.core.arch import Arch, Choice
 from sartor.core.errors import BadInput
 from sartor.core.task import Task
 from sartor.spaces.base import Part, Shape, Space
+from sartor.spaces.drawing import Drawing, Edge, Graph
 
 if TYPE_CHECKING:
     from sartor.spaces.nasbench1shot1.nets import OneShotNet, OneShotSupernet
@@ -165,6 +166,13 @@ class NasBench1Shot1(Space):
         names = [OPERATIONS[p] for p in arch.picks[: self.nodes]] + ["output"]
         picked = (options[p] for options, p in zip(self.inputs, arch.picks[self.nodes :], strict=True))
         return " ".join(f"{n}({','.join(map(str, s))})" for n, s in zip(names, picked, strict=True))
+
+    def draw(self, arch: Arch) -> Drawing:
+        """The cell: a node is its operation on the sum of what it reads."""
+        names = ("input", *(f"{OPERATIONS[p]} {j}" for j, p in enumerate(arch.picks[: self.nodes], start=1)), "output")
+        sources, targets = np.nonzero(self.wiring(arch.picks[self.nodes :]))
+        edges = tuple(Edge(s, t) for s, t in zip(sources.tolist(), targets.tolist(), strict=True))
+        return Drawing(graphs=(Graph("cell", names, edges),))
 
     def read(self, text: str) -> Arch:
         """The architecture that `describe` wrote."""

@@ -16,6 +16,7 @@ from sartor.core.arch import Arch, Choice
 from sartor.core.errors import BadInput
 from sartor.core.task import Task
 from sartor.spaces.base import Part, Shape, Space
+from sartor.spaces.drawing import Drawing, Edge, Graph
 
 if TYPE_CHECKING:
     from sartor.spaces.nasbench201.nets import CellNet, CellSupernet
@@ -106,6 +107,12 @@ class NasBench201(Space):
         ops = iter(arch.picks)
         nodes = ("".join(f"|{OPERATIONS[next(ops)]}~{source}" for source in range(node)) for node in (1, 2, 3))
         return "+".join(f"{node}|" for node in nodes)
+
+    def draw(self, arch: Arch) -> Drawing:
+        """The cell; edges that carry nothing are left out."""
+        kept = ((e, OPERATIONS[p]) for e, p in zip(EDGES, arch.picks, strict=True) if OPERATIONS[p] != "none")
+        edges = tuple(Edge(source, node, name) for (source, node), name in kept)
+        return Drawing(graphs=(Graph("cell", ("input", "node 1", "node 2", "output"), edges),))
 
     def read(self, text: str) -> Arch:
         """The architecture that the customary string describes."""

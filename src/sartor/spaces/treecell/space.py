@@ -21,8 +21,9 @@ from sartor.core.arch import Arch, Choice, canonical
 from sartor.core.errors import BadInput
 from sartor.core.task import Task
 from sartor.spaces.base import Part, Picks, Space
+from sartor.spaces.drawing import Drawing, Grid
 from sartor.spaces.switches import Circuit, Switch
-from sartor.spaces.treecell.tree import EDGES, HALVES, PATHS, ROOTS, through
+from sartor.spaces.treecell.tree import EDGES, HALVES, PATHS, ROOTS, through, way
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -141,6 +142,14 @@ class TreeCells(Space):
     def describe(self, arch: Arch) -> str:
         """Blocks from the first to the last, the paths of each joined by ``+``; ``-`` is a shortcut alone."""
         return " ".join("+".join(paths) or "-" for paths in self.cells(arch))
+
+    def draw(self, arch: Arch) -> Drawing:
+        """Which of the nine paths every block keeps."""
+        cells = self.cells(arch)
+        rows = tuple(" → ".join(EDGES[e] for e in way(path)) for path in PATHS)
+        filled = tuple((r, c) for r, path in enumerate(PATHS) for c, kept in enumerate(cells) if path in kept)
+        columns = tuple(f"block {n + 1}" for n in range(len(cells)))
+        return Drawing(grids=(Grid("paths of every block", rows, columns, filled),))
 
     def read(self, text: str) -> Arch:
         """The architecture that `describe` wrote."""
