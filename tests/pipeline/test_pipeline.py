@@ -289,7 +289,7 @@ def test_impossible_budgets_name_the_least_before_anything_is_trained(finished, 
     with pytest.raises(Infeasible, match=r"latency <= 1 us cannot be met: the least .* is [\d.]+ [mu]s"):
         again(finished.data, tmp_path / "run", latency="1us", params="1M")
     assert not (tmp_path / "run/search").exists()
-    assert list(read_json(tmp_path / "run/stages.json")) == ["data", "costs"]
+    assert list(Run(tmp_path / "run").stages()) == ["data", "costs"]
 
 
 def test_a_network_that_measures_over_its_budget_corrects_the_table_and_is_replaced(mine, monkeypatch):
@@ -328,7 +328,7 @@ def test_a_network_that_measures_over_its_budget_corrects_the_table_and_is_repla
     assert c["budgets"]["latency"]["measured"] <= budget
     assert c["corrections"], "the first answer must have measured over the budget"
     assert all(entry["measured"] > entry["predicted"] for entry in c["corrections"])
-    assert "latency.json" in Run(found.path).stages()["solve"]["files"]
+    assert "latency.json" in Run(found.path).stages()["solve"].files
     assert 2 * form(found.arch) <= budget
     assert (run / "costs/latency.json").read_text() == json.dumps(table, indent=1, ensure_ascii=False) + "\n"
 

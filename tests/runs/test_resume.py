@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 import tiny
 
-from sartor.runs.directory import read_json
+from sartor.runs.directory import Run, read_json
 
 METHOD = {**tiny.QUICK["method"], "heaviest_epochs": 12, "multipath_epochs": 12, "passes": 2}
 GROUPS = {"method": METHOD, "train": {**tiny.QUICK["train"], "epochs": 6}}
@@ -66,8 +66,7 @@ def finish(finished, out, log):
 
 def times(out):
     """When every listed file of every complete stage was written."""
-    stages = read_json(out / "stages.json")
-    return {(s, f): (out / f).stat().st_mtime_ns for s, entry in stages.items() for f in entry["files"]}
+    return {(s, f): (out / f).stat().st_mtime_ns for s, entry in Run(out).stages().items() for f in entry.files}
 
 
 @pytest.fixture(scope="module")

@@ -147,7 +147,7 @@ def test_a_complete_stage_never_runs_again(run):
     assert not stage(run)
     assert not Run(run.path, Reporter(silent=True)).stage("one", lambda: pytest.fail("ran again"), "one")
     assert before == ((run.path / "a.json").stat().st_mtime_ns, run.stages())
-    assert run.stages()["one"]["files"] == {"a.json": sha256(run.path / "a.json")}
+    assert run.stages()["one"].files == {"a.json": sha256(run.path / "a.json")}
 
 
 def test_a_stage_that_failed_runs_again_and_the_others_stay(run):

@@ -47,7 +47,7 @@ def _finish(cut: Cut) -> None:
     until_it_fits(cut, stages, "the most relevant network", "the smaller network")
     run.stage("layers", lambda: layer_table(cut), "layers: before and after")
     if not run.done("certificate"):
-        run.write("certificate.json", certificate(run, run))
+        run.save(certificate(run, run))
         run.finish("certificate", ["certificate.json"], 0.0)
     if not (run.path / "report.html").is_file():
         report(run.path, run)

@@ -89,7 +89,7 @@ def _finish(cut: Cut) -> None:
     run = cut.run
     until_it_fits(cut, stages, "the best network", "the chosen network")
     if run.writer and not run.done("certificate"):
-        run.write("certificate.json", certificate(cut.context.run, run))
+        run.save(certificate(cut.context.run, run))
         run.finish("certificate", ["certificate.json"], 0.0)
     if run.writer and not (run.path / "report.html").is_file():
         report(run.path, run)

@@ -12,15 +12,18 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sartor.core.errors import RunError
+from sartor.runs.codec import RunFile, from_file, to_file
 from sartor.runs.progress import Reporter
+from sartor.runs.schema import Stage, StagesFile
 
-FORMAT = 1
+T = TypeVar("T")
+F = TypeVar("F", bound=RunFile)
 
 
 @contextmanager
@@ -57,6 +60,11 @@ def read_json(path: Path) -> Any:
         raise RunError(f"{path} is missing: the run is incomplete. Run the same `sartor fit` command again.") from error
     except (ValueError, RecursionError, OSError) as error:
         raise RunError(f"{path} is damaged ({error}). Delete it and run the same command again.") from error
+
+
+def read_file(path: Path, kind: type[T]) -> T:
+    """A file of a run as the type that it holds (see `sartor.runs.schema`)."""
+    return from_file(kind, read_json(path), path)
 
 
 def sha256(path: Path) -> str:
@@ -128,14 +136,25 @@ class Run:
         """Read JSON from the directory."""
         return read_json(self.path / name)
 
+    def load(self, kind: type[F]) -> F:
+        """A file of the directory, typed: ``run.load(ScoreFile)``."""
+        return read_file(self.path / kind.NAME, kind)
+
+    def save(self, value: Any, name: str | None = None) -> str:
+        """Write a typed file, with the number of its format; what is no `RunFile` (a cost table) needs a `name`."""
+        name = name or value.NAME
+        self.write(name, to_file(value))
+        return name
+
     # stages ------------------------------------------------------------------------------------
 
-    def stages(self) -> dict[str, Any]:
+    def stages(self) -> dict[str, Stage]:
         """Every completed stage: its files' hashes, seconds and time of completion."""
-        path = self.path / "stages.json"
-        listed = read_json(path) if path.exists() else {}
-        if not isinstance(listed, dict) or not all(map(_sound, listed.values())):
-            raise RunError(f"{path} is damaged: it must list each stage's files and their hashes. Restore it.")
+        path = self.path / StagesFile.NAME
+        listed = dict(self.load(StagesFile).stages) if path.exists() else {}
+        outside = [n for s in listed.values() for n in s.files if Path(n).is_absolute() or ".." in Path(n).parts]
+        if outside:
+            raise RunError(f"{path} is damaged: {outside[0]} is no file of this directory. Restore it.")
         return listed
 
     def done(self, stage: str) -> bool:
@@ -143,7 +162,7 @@ class Run:
         entry = self.stages().get(stage)
         if entry is None:
             return False
-        for name, known in entry["files"].items():
+        for name, known in entry.files.items():
             path = self.path / name
             if not path.is_file():
                 raise RunError(f"{path} is missing, though the stage '{stage}' wrote it. {_REDO.format(stage=stage)}")
@@ -151,21 +170,17 @@ class Run:
                 raise RunError(f"{path} has changed since the stage '{stage}' wrote it. {_REDO.format(stage=stage)}")
         return True
 
-    def finish(self, stage: str, files: Sequence[str], seconds: float, facts: Mapping[str, Any] | None = None) -> None:
+    def finish(self, stage: str, files: Sequence[str], seconds: float) -> None:
         """List the stage as complete."""
-        if not self.writer:
-            return
-        listed = self.stages()
-        hashes = {name: sha256(self.path / name) for name in files}
-        stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        listed[stage] = {"files": hashes, "seconds": round(seconds, 3), "finished": stamp, **(facts or {})}
-        write_json(self.path / "stages.json", listed)
+        if self.writer:
+            hashes = {name: sha256(self.path / name) for name in files}
+            stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+            self.save(StagesFile(self.stages() | {stage: Stage(hashes, round(seconds, 3), stamp)}))
 
     def forget(self, stages: Sequence[str]) -> None:
         """Take stages off the list, so that they run again (a corrected cost table outdates the solution)."""
         if self.writer:
-            listed = {k: v for k, v in self.stages().items() if k not in stages}
-            write_json(self.path / "stages.json", listed)
+            self.save(StagesFile({k: v for k, v in self.stages().items() if k not in stages}))
 
     def stage(self, name: str, work: Callable[[], Sequence[str]], title: str) -> bool:
         """Do `work` (which returns the files it wrote) unless it is done already; whether it ran."""
@@ -185,12 +200,6 @@ class Run:
             self.path.mkdir(parents=True, exist_ok=True)
             with (self.path / "log.txt").open("a", encoding="utf-8") as stream:
                 stream.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
-
-
-def _sound(entry: Any) -> bool:
-    """Whether this is a stage's entry as `finish` writes it, with files of the run directory only."""
-    files = entry.get("files") if isinstance(entry, dict) else None
-    return isinstance(files, dict) and not any(Path(n).is_absolute() or ".." in Path(n).parts for n in files)
 
 
 _REDO = "Restore it, or delete stages.json's entry '{stage}' and later ones to compute them again."

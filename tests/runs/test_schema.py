@@ -1,0 +1,126 @@
+"""Every file of a run as a type: what is written is read back, and what is missing, mistyped or newer is named."""
+
+import dataclasses
+import json
+import types
+import typing
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from sartor.core.errors import RunError
+from sartor.core.quadratic import Quadratic
+from sartor.runs import schema
+from sartor.runs.codec import RunFile, decode, encode, from_file, to_file
+from sartor.runs.directory import Run, read_file
+from sartor.runs.progress import Reporter
+
+FILES = [c for c in vars(schema).values() if isinstance(c, type) and issubclass(c, RunFile) and hasattr(c, "NAME")]
+
+
+def example(hint):
+    """Some value of a type."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return example(args[0])
+    if origin is tuple:
+        return tuple(example(a) for a in (args[:1] * 2 if args[-1] is Ellipsis else args))
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return {"key": example(args[1])}
+    if hint is Quadratic:
+        return Quadratic((2, 2), 1.0, {0: np.array([0.1, 0.2])})
+    if dataclasses.is_dataclass(hint):
+        hints = typing.get_type_hints(hint)
+        return hint(**{f.name: example(hints[f.name]) for f in dataclasses.fields(hint)})
+    return {int: 3, float: 0.1, str: "ä", bool: True}.get(hint, 1)
+
+
+def required(kind, data, path=()):
+    """The way to every key that must be there, by the type's own fields."""
+    hints = typing.get_type_hints(kind)
+    for field in dataclasses.fields(kind):
+        key, hint = field.name.rstrip("_"), hints[field.name]
+        if field.default is field.default_factory is dataclasses.MISSING:
+            yield (*path, key)
+        inner = [a for a in (hint, *typing.get_args(hint)) if dataclasses.is_dataclass(a) and a is not Quadratic]
+        value = data.get(key)
+        if inner and isinstance(value, list):
+            yield from required(inner[0], value[0], (*path, key, 0))
+        elif inner and isinstance(value, dict):
+            nested = value if dataclasses.is_dataclass(hint) or "key" not in value else value["key"]
+            yield from required(inner[0], nested, (*path, key, *(("key",) if nested is not value else ())))
+
+
+def plain(value):
+    return json.loads(json.dumps(encode(value)))
+
+
+@pytest.mark.parametrize("kind", FILES, ids=lambda k: k.NAME)
+def test_what_is_written_is_read_back(tmp_path, kind):
+    run, value = Run(tmp_path, Reporter(silent=True)), example(kind)
+    run.save(value)
+    assert json.loads((tmp_path / kind.NAME).read_text())["format"] == kind.FORMAT
+    assert plain(run.load(kind)) == plain(value)
+
+
+@pytest.mark.parametrize("kind", FILES, ids=lambda k: k.NAME)
+def test_every_missing_field_is_named_with_its_file(tmp_path, kind):
+    whole = plain(example(kind))
+    ways = list(required(kind, whole))
+    assert ways or kind is schema.StagesFile
+    for way in ways:
+        data = json.loads(json.dumps(whole))
+        holder = data
+        for key in way[:-1]:
+            holder = holder[key]
+        del holder[way[-1]]
+        with pytest.raises(RunError) as error:
+            from_file(kind, data, tmp_path / kind.NAME)
+        assert f"{kind.NAME}: {'.'.join(map(str, way))} is missing" in str(error.value)
+
+
+def test_a_wrong_type_is_named():
+    whole = plain(example(schema.TrainingFile))
+    for key, value in (("seconds", "long"), ("history", 3), ("kept", None), ("val_accuracy", True), ("history", [[1]])):
+        with pytest.raises(RunError, match=rf"x: {key}[.0-9]* must be "):
+            decode(schema.TrainingFile, whole | {key: value}, "x: ")
+    with pytest.raises(RunError, match="finite"):
+        decode(schema.TrainingFile, whole | {"seconds": float("nan")}, "x: ")
+    with pytest.raises(RunError, match="x must be a JSON object"):
+        decode(schema.TrainingFile, [], "x: ")
+
+
+def test_a_quadratic_that_is_none_names_file_and_field():
+    data = plain(example(schema.ScoreFile))
+    with pytest.raises(RunError, match=r"x: score: .*'linear'"):
+        decode(schema.ScoreFile, data | {"score": {"sizes": [2], "constant": 0.0}}, "x: ")
+
+
+def test_formats_older_and_newer(tmp_path):
+    path = tmp_path / "verify.json"
+    data = to_file(example(schema.VerifyFile))
+    old = {k: v for k, v in data.items() if k != "format"}
+    assert plain(from_file(schema.VerifyFile, old, path)) == plain(from_file(schema.VerifyFile, data, path))
+    with pytest.raises(RunError, match=r"verify\.json has format 7; this Sartor reads up to 2. Install a newer"):
+        from_file(schema.VerifyFile, data | {"format": 7}, path)
+
+
+def test_what_is_optional_is_left_out_and_unknown_keys_of_facts_are_kept(tmp_path):
+    counted = schema.Verified(kind="count", measured=2.0, predicted=2.0)
+    assert encode(counted) == {"kind": "count", "measured": 2.0, "predicted": 2.0}
+    facts = decode(schema.Facts, {"heaviest_accuracy": 90, "steps": 20}, "x: ")
+    assert facts == schema.Facts(heaviest_accuracy=90.0, others={"steps": 20})
+    assert encode(facts) == {"heaviest_accuracy": 90.0, "steps": 20}
+
+
+def test_a_cost_table_has_a_format_too(tmp_path):
+    from sartor.costs.base import CostTable, Price
+
+    run = Run(tmp_path, Reporter(silent=True))
+    table = CostTable("params", "count", {"part": Price.exact(3.0)}, Quadratic((2,), 1.0))
+    run.save(table, "costs/params.json")
+    assert json.loads((tmp_path / "costs/params.json").read_text())["format"] == 2
+    assert plain(read_file(tmp_path / "costs/params.json", CostTable)) == plain(table)
+    with pytest.raises(RunError, match=r"params\.json: .*'form'"):
+        from_file(CostTable, {"cost": "params", "kind": "count", "prices": {}}, tmp_path / "params.json")
