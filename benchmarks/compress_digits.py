@@ -13,6 +13,7 @@ from pathlib import Path
 from _record import record
 
 import sartor
+from sartor.runs.directory import Run
 
 
 def main():
@@ -25,7 +26,6 @@ def main():
     out = args.out or args.run.with_name(f"{args.run.name}-half")
     result = sartor.compress(args.run, latency=args.latency, effort=args.effort, out=out)
     table = json.loads((out / "compression.json").read_text())
-    stages = json.loads((out / "stages.json").read_text())
     latency = result.certificate["budgets"]["latency"]
     before, right = table["network"]["latency"]["before"], table["accuracy"]
     print(f"{before:.4f} ms -> {latency['measured']:.4f} ms (asked {latency['limit']:.4f})")
@@ -35,7 +35,7 @@ def main():
         "network": table["network"], "accuracy": table["accuracy"],
         "test_images": result.certificate["accuracy"]["test_images"], "timing": latency["timing"],
         "gone": table["gone"], "widths": result.certificate["architecture"],
-        "seconds": {name: entry["seconds"] for name, entry in stages.items()},
+        "seconds": {name: stage.seconds for name, stage in Run(out).stages().items()},
     }))  # fmt: skip
 
 

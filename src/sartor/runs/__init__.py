@@ -1,1 +1,1 @@
-"""What a run leaves behind: its directory, its progress, its certificate. May touch `core` alone."""
+"""What a run leaves behind: its directory, its typed files, its progress, its certificate. May touch `core` alone."""
