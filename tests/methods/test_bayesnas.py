@@ -14,7 +14,7 @@ from sartor.core.errors import BadInput
 from sartor.engine.curvature.hessian import Gaussian, diagonal
 from sartor.engine.device import Engine
 from sartor.methods.bayesnas.method import BayesNAS
-from sartor.methods.bayesnas.relevance import THRESHOLD, Relevance, entropy
+from sartor.methods.bayesnas.relevance import THRESHOLD, Relevance, Removal, entropy
 from sartor.methods.bayesnas.search import Search, Switched
 from sartor.pipeline.context import open_context
 from sartor.pipeline.options import from_mapping
@@ -247,12 +247,31 @@ def test_a_killed_search_resumes_to_the_same_score(searched, tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("hessian", ["ggn", "exact"])
-def test_other_hessians(hessian, tmp_path):
+def test_other_hessians(hessian, tmp_path, monkeypatch):
+    """What the round's end takes is the diagonal of the mean loss' Hessian, or of its Gauss-Newton part, at w."""
     job = planted.job(tmp_path, PLANTED, planted.Planted(zeros=True), count=400)
     search = Search(job, BayesNAS(**{**METHOD, "rounds": 1, "epochs": 2}, hessian=hessian, hessian_images=60))
+    taken = []
+    monkeypatch.setattr(search.relevance, "update", lambda w, h: taken.append((w, h)))
+    monkeypatch.setattr(search.relevance, "prune", lambda number: Removal({}, ()))
     search.run()
-    assert np.isfinite(search.relevance.gamma).all()
-    assert (search.relevance.omega > 0).any()
+    ((w, found),) = taken
+    index = np.sort(job.seeds.rng("hessian").permutation(job.splits.train)[:60])
+    search.net.eval()
+    expected = np.zeros_like(found)
+    batches = list(job.feed.plain(index, search.recipe.batch))
+    for x, y in batches:
+        at = torch.from_numpy(w).float()
+        if hessian == "exact":
+            mean_loss = lambda v, x=x, y=y: torch.nn.functional.cross_entropy(search.net(x, v), y)  # noqa: E731
+            share = torch.autograd.functional.hessian(mean_loss, at).diagonal()
+        else:
+            slope = torch.autograd.functional.jacobian(lambda v, x=x: search.net(x, v), at)  # (B, C, K)
+            p = search.net(x, at).softmax(1).detach()[:, :, None]
+            share = ((p * slope**2).sum(1) - (p * slope).sum(1) ** 2).mean(0)
+        expected += share.detach().numpy() * len(y) / len(index)
+    np.testing.assert_allclose(found, expected, rtol=2e-3, atol=1e-6)
+    assert np.abs(expected).max() > 1e-3
 
 
 def test_with_this_method_darts_means_cells_of_any_wiring(tmp_path):

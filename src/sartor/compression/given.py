@@ -27,6 +27,7 @@ from sartor.deploy.export import load_weights
 from sartor.deploy.module import evaluating
 from sartor.engine.device import Engine
 from sartor.engine.feed import Feed
+from sartor.engine.seeding import seeded
 from sartor.pipeline.options import LARGEST_IMAGE, costs
 from sartor.pipeline.options import Options as FitOptions
 from sartor.pipeline.rebuild import rebuild
@@ -94,8 +95,8 @@ def open_job(given: Options, path: Path, reporter: Any, module: nn.Module | None
     splits, moments = _splits(given, images, seeds)
     mean, std = moments or statistics(images, splits.train)
     feed = Feed(images, tuple(mean), tuple(std), seeds, engine)
-    torch.manual_seed(seeds.number("given network"))
-    net = module if module is not None else open_network(given.model, images.task, given.weights)
+    with seeded(seeds.number("given network")):
+        net = module if module is not None else open_network(given.model, images.task, given.weights)
     _check(net, images.task, given.model)
     priced = costs(FitOptions(
         data=given.data, budgets={"params": 1.0}, device=given.device, runtime=given.runtime, threads=given.threads,

@@ -74,7 +74,8 @@ def _entry(job: Job, layer: Any, shape: tuple[int, ...], times: dict[str, float]
 def _plain(layer: Any) -> nn.Module:
     """The layer without its selection of inputs, which is no multiply-accumulate."""
     if type(layer) in (nn.Linear, nn.Conv2d):
-        return copy.deepcopy(layer)
+        same: nn.Module = copy.deepcopy(layer)
+        return same
     plain = nn.Linear(layer.in_features, layer.out_features, layer.bias is not None)
     plain.load_state_dict({k: v for k, v in layer.state_dict().items() if k != "inputs"})
     return plain

@@ -171,7 +171,7 @@ def _eight_bits(image: Image.Image) -> NDArray[np.uint8]:
         values = values / 257
     else:
         values = (values - low) * (255 / (high - low or 1))
-    return np.rint(values).astype(np.uint8)
+    return np.asarray(np.rint(values), np.uint8)
 
 
 def _reason(error: Exception, path: Path) -> str:

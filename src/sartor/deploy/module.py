@@ -90,7 +90,7 @@ def onnx_graph(module: nn.Module, in_shape: Sequence[int], batch: int | None = N
         if model is None:
             model = _captured(module, in_shape, batch)
     try:
-        return simplified(onnx.load_model_from_string(model)).SerializeToString()
+        return bytes(simplified(onnx.load_model_from_string(model)).SerializeToString())
     except ValueError as error:  # protobuf's limit of 2 GB a message
         raise SartorError(f"the network is too large for one ONNX file: {error}.") from error
 
@@ -105,7 +105,7 @@ def _traced(module: nn.Module, in_shape: Sequence[int], batch: int) -> bytes | N
         )  # fmt: skip
     except (TypeError, ValueError, RuntimeError, AttributeError):  # no such option, or no such operator
         return None
-    return buffer.getvalue()
+    return bytes(buffer.getvalue())
 
 
 def _captured(module: nn.Module, in_shape: Sequence[int], batch: int | None) -> bytes:

@@ -27,6 +27,7 @@ from sartor.engine.device import Engine
 from sartor.engine.feed import Feed
 from sartor.engine.recipe import MovingAverage, Recipe
 from sartor.engine.replay import Repeated
+from sartor.engine.seeding import seeded
 from sartor.runs.directory import Run
 from sartor.spaces.draw import Drawn
 
@@ -91,7 +92,8 @@ def fit(training: Training) -> History:
             bar.to(epoch, _note(history))
             try:
                 now = replace(t, recipe=replace(t.recipe, batch=batch))
-                history.append(_epoch(now, gradients, optimiser, average, epoch))
+                with seeded(t.feed.seeds.number(f"torch/{t.name}", epoch, t.engine.rank)):  # dropout
+                    history.append(_epoch(now, gradients, optimiser, average, epoch))
             except RuntimeError as error:
                 if not _out_of_memory(error):
                     raise
@@ -160,7 +162,6 @@ def _epoch(
     """One pass over the training images; the mean of every named loss."""
     start, images = time.monotonic(), 0
     sums: dict[str, Any] = {}
-    torch.manual_seed(t.feed.seeds.number(f"torch/{t.name}", epoch, t.engine.rank))  # dropout
     steps = len(t.feed.batches(t.index, t.recipe.batch, t.name))
     augment = Augment.for_task(t.feed.images.task, t.recipe.augment)
     t.net.train()

@@ -71,7 +71,7 @@ class Repeated(Generic[Made]):
         one cannot take part in a recording.
         """
         if self._aside is None:
-            self._aside = torch.cuda.Stream(self.device)
+            self._aside = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         main = torch.cuda.current_stream(self.device)
         self._aside.wait_stream(main)
         with torch.cuda.stream(self._aside):

@@ -21,6 +21,7 @@ from sartor.engine.distill import label_loss
 from sartor.engine.fit import History, Training, fit
 from sartor.engine.recipe import Recipe
 from sartor.engine.replay import Repeated
+from sartor.engine.seeding import seeded
 from sartor.methods.base import Job
 from sartor.spaces.draw import Drawn
 
@@ -76,9 +77,9 @@ class Search:
     """One search: the network, the learner, and their common history; state that a checkpoint holds."""
 
     def __init__(self, job: Job, learner: Learner, recipe: Recipe, name: str) -> None:
-        torch.manual_seed(job.seeds.number("supernet"))
         self.job, self.learner, self.recipe, self.name = job, learner, recipe, name
-        self.net: Any = job.engine.place(job.space.supernet(job.task))
+        with seeded(job.seeds.number("supernet")):
+            self.net: Any = job.engine.place(job.space.supernet(job.task))
         self.groups = groups(job)
         order = job.seeds.rng("halves").permutation(job.splits.train)
         self.train, self.held = np.sort(order[: len(order) // 2]), np.sort(order[len(order) // 2 :])

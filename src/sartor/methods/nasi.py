@@ -26,6 +26,7 @@ from sartor.core.quadratic import Quadratic
 from sartor.core.seeds import Seeds
 from sartor.core.task import Task
 from sartor.engine.curvature.kernel import LOSSES, Init, Loss, Norm, prepare, squared_norm, weights
+from sartor.engine.seeding import seeded
 from sartor.methods.base import Effort, Found, Job, Method
 from sartor.spaces.base import Gates, Space
 
@@ -143,9 +144,7 @@ class Reward:
         self, options: NASI, space: Space, task: Task, seeds: Seeds, source: Source, device: str | torch.device
     ) -> None:
         self.options, self.space, self.seeds, self.source, self.device = options, space, seeds, source, device
-        # Built from numbers of its own: torch's random state is the caller's.
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seeds.number("nasi supernet"))
+        with seeded(seeds.number("nasi supernet")):
             self.net: Any = (space.sketch() if options.sketch else space).supernet(task)
         self._draw(0)
         self.net.to(device)
@@ -200,7 +199,7 @@ class Reward:
     def quadratic(self, delta: Tensor) -> Quadratic:
         """Delta* as the score; what was left out comes last in its choice, for budgets that only it can meet."""
         linear = {}
-        for i, (part, allowed) in enumerate(zip(delta.split(list(self.space.sizes)), self.allowed, strict=True)):
+        for i, (part, allowed) in enumerate(zip(torch.split(delta, list(self.space.sizes)), self.allowed, strict=True)):
             values, keep = part.numpy().copy(), allowed.numpy()
             values[~keep] = values[keep].min() - 1.0  # entries of Delta* lie within -1 and 1
             linear[i] = values

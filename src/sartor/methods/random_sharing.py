@@ -11,12 +11,12 @@ import torch
 
 from sartor.core.errors import BadInput
 from sartor.engine.distill import label_loss
-from sartor.engine.evaluate import correct, recalibrate
+from sartor.engine.evaluate import correct
 from sartor.engine.fit import Training, fit
-from sartor.engine.network import calibration
+from sartor.engine.seeding import seeded
 from sartor.insight.ranking import quality
 from sartor.methods.base import Effort, Found, Job, epochs_for
-from sartor.methods.sharing import Sharing
+from sartor.methods.sharing import Sharing, recalibrate_paths
 from sartor.predictors.least_squares import LeastSquares
 
 
@@ -56,16 +56,14 @@ class RandomSharing(Sharing):
 
     def search(self, job: Job) -> Found:
         """Train on random paths, measure random networks on the validation split, fit the options' worth."""
-        torch.manual_seed(job.seeds.number("supernet"))
-        net: Any = job.engine.place(job.space.supernet(job.task))
+        with seeded(job.seeds.number("supernet")):
+            net: Any = job.engine.place(job.space.supernet(job.task))
 
         def loss(x: torch.Tensor, y: torch.Tensor, rng: np.random.Generator) -> dict[str, torch.Tensor]:
             return {"loss": label_loss(net(x, job.space.sample(rng)), y, 0.0)}
 
         history = fit(Training("sharing", net, loss, self.recipe(), job.feed, job.splits.train, job.run))
-        paths = lambda x, k: job.space.sample_picks(job.seeds.rng("calibrate", k), len(x))  # noqa: E731
-        recalibrate(net, calibration(job.feed, job.splits), job.engine.cast(lambda x, k: net(x, paths(x, k))))
-        net.eval()
+        recalibrate_paths(job, net)
         rng = job.seeds.rng("measured networks")
         archs = [job.space.sample(rng) for _ in range(self.networks + self.held_out)]
         measured = np.zeros(len(archs))

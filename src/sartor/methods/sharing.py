@@ -5,8 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from torch import Tensor, nn
+
+from sartor.engine.evaluate import recalibrate
+from sartor.engine.network import calibration
 from sartor.engine.recipe import Recipe
-from sartor.methods.base import Method
+from sartor.methods.base import Job, Method
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,3 +35,14 @@ class Sharing(Method):
             weight_decay=self.weight_decay, momentum=self.momentum, warmup=0.0, smoothing=0.0, ema=0.0,
             clip=self.clip, augment=self.augment,
         )  # fmt: skip
+
+
+def recalibrate_paths(job: Job, net: nn.Module) -> None:
+    """Batch-norm statistics of a supernet over random paths, and evaluation mode: how its networks are measured."""
+
+    def forward(x: Tensor, k: int) -> Tensor:
+        out: Tensor = net(x, job.space.sample_picks(job.seeds.rng("calibrate", k), len(x)))
+        return out
+
+    recalibrate(net, calibration(job.feed, job.splits), job.engine.cast(forward))
+    net.eval()

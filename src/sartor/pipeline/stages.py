@@ -22,6 +22,7 @@ from sartor.costs.latency.cost import corrected
 from sartor.engine import checkpoint
 from sartor.engine.evaluate import accuracy, recalibrate
 from sartor.engine.network import calibration, train_network
+from sartor.engine.seeding import seeded
 from sartor.pipeline.context import Context
 from sartor.pipeline.options import BUDGETS
 from sartor.runs.directory import Run
@@ -251,10 +252,12 @@ def train(cut: Cut) -> list[str]:
 
     Where fine-tuning lowers the validation accuracy (few images, a short schedule), the inherited weights are kept.
     """
-    import torch
+    with seeded(cut.context.seeds.number("network")):
+        return _train(cut)
 
+
+def _train(cut: Cut) -> list[str]:
     c, arch = cut.context, chosen(cut.run)
-    torch.manual_seed(c.seeds.number("network"))
     net, teacher = _inherit(c, arch)
     before, kept = None, "trained"
     if teacher is not None:

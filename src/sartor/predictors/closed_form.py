@@ -45,7 +45,7 @@ class Centred:
 
     def transposed_times(self, right: Array) -> Array:
         """``X' right``."""
-        return np.asarray(self.matrix.T @ right) - np.multiply.outer(self.mean, right.sum(0))
+        return np.asarray(self.matrix.T @ right - np.multiply.outer(self.mean, right.sum(0)))
 
 
 def low_rank(x: Centred, count: int, rng: np.random.Generator) -> tuple[Array, Array]:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from sartor.core.arch import Choice
 from sartor.core.errors import BadInput
 from sartor.core.quadratic import Array
+from sartor.engine.seeding import seeded
 from sartor.predictors.base import Predictor, checked
 
 
@@ -36,7 +37,9 @@ class Encoder:
         for i, other, allowed in self.gates:
             columns = [int(self.first[other]) + a for a in allowed]
             active[i] = active[i] * zeta[:, columns].sum(1, keepdim=True)
-        return torch.cat([part * on for part, on in zip(zeta.split(self.sizes, 1), active, strict=True)], 1)
+        return torch.cat(
+            [part * on for part, on in zip(torch.split(zeta, list(self.sizes), 1), active, strict=True)], 1
+        )
 
     def one_hot(self, picks: ArrayLike) -> Tensor:
         """The vertices of whole architectures."""
@@ -102,8 +105,7 @@ class MLP(Predictor):
         x, goal = encoder(encoder.one_hot(index)).float(), torch.from_numpy((y - mean) / scale).float()
         order = torch.from_numpy(rng.permutation(len(y)))
         kept = max(1, round(self.held_out * len(y)))
-        with torch.random.fork_rng(devices=[]):  # the caller's random state stays what it was
-            torch.manual_seed(int(rng.integers(2**31)))
+        with seeded(int(rng.integers(2**31))):
             net = self._build(x.shape[1])
             self._train(net, x, goal, order[kept:], order[:kept])
         return FittedMLP(encoder, net.double().eval().requires_grad_(False), mean, scale)
@@ -123,7 +125,7 @@ class MLP(Predictor):
         best, least = {k: v.clone() for k, v in net.state_dict().items()}, float("inf")
         for _ in range(self.epochs):
             net.train()
-            for rows in train[torch.randperm(len(train))].split(self.batch):
+            for rows in torch.split(train[torch.randperm(len(train))], self.batch):
                 optimizer.zero_grad()
                 nn.functional.smooth_l1_loss(net(x[rows])[:, 0], y[rows]).backward()  # type: ignore[no-untyped-call]
                 optimizer.step()

@@ -105,7 +105,7 @@ def _sandwich(design: csr_array, contrasts: Array, scores: Array, clusters: Inde
     meat = np.block([[np.array([[total]]), cross[None]], [cross[:, None], inner]])
     # The customary correction for few clusters and for the coefficients spent.
     spare = max(1, len(scores) - len(bread))
-    return (count / max(1, count - 1)) * ((len(scores) - 1) / spare) * (bread @ meat @ bread)
+    return np.asarray((count / max(1, count - 1)) * ((len(scores) - 1) / spare) * (bread @ meat @ bread))
 
 
 def _cluster_sums(design: csr_array, scores: Array, clusters: Index, count: int) -> Array:

@@ -41,7 +41,7 @@ def joint_sum(
     theta, out = trained(net), net(x)
     losses = torch.stack([loss(out[n : n + 1], y[n : n + 1]) for n in range(len(x))])
     total = 0.0
-    for part in torch.eye(len(x), dtype=out.dtype, device=out.device).split(chunk):
+    for part in torch.split(torch.eye(len(x), dtype=out.dtype, device=out.device), chunk):
         rows = torch.autograd.grad(losses, theta, part, retain_graph=True, allow_unused=True, is_grads_batched=True)
         total += float(squared_norm(rows))
     return total

@@ -23,6 +23,7 @@ from sartor.core.registry import COSTS, PROXIES
 from sartor.core.seeds import Seeds
 from sartor.core.task import Task
 from sartor.engine.device import checked
+from sartor.engine.seeding import seeded
 from sartor.spaces.base import Space
 
 Values = dict[str, NDArray[np.float64]]
@@ -96,8 +97,7 @@ def _share(
     values: Values = {name: np.zeros(len(numbered)) for name in names}
     seconds = dict.fromkeys(names, 0.0)
     for place, (number, arch) in enumerate(numbered):
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(scoring.seeds.number("proxy network", number) % 2**63)
+        with seeded(scoring.seeds.number("proxy network", number)):
             net = scoring.space.network(arch, scoring.task)
         net = net.to(scoring.device)
         for name in names:

@@ -39,7 +39,7 @@ def _sorted(cost: Array, score: Array, among: Index) -> Index:
     order = order[np.concatenate([scores[:1] > -np.inf, scores[1:] > best[:-1]])]
     # Of several points at one cost each beats the one before it, so that the last is the best.
     costs = cost[order]
-    return order[np.concatenate([costs[1:] > costs[:-1], costs[:1] < np.inf])]
+    return np.asarray(order[np.concatenate([costs[1:] > costs[:-1], costs[:1] < np.inf])])
 
 
 class _Sieve:

@@ -172,7 +172,7 @@ def _exact(loss: Tensor, tensors: Sequence[Tensor], chunk: int) -> list[Tensor]:
     for tensor, grad, out in zip(tensors, grads, found, strict=True):
         if grad is None or not grad.requires_grad:
             continue
-        for rows in torch.arange(tensor.numel(), device=tensor.device).split(chunk):
+        for rows in torch.split(torch.arange(tensor.numel(), device=tensor.device), chunk):
             second = _rows(grad, [tensor], _units(rows, tensor))[0].reshape(len(rows), -1)
             out.view(-1)[rows] = second.gather(1, rows[:, None])[:, 0]
     return found
@@ -187,7 +187,7 @@ def _gauss_newton(outputs_BC: Tensor, tensors: Sequence[Tensor], likelihood: Lik
         return _by_columns(outputs_BC, tensors, likelihood, chunk)
     count, classes = outputs_BC.shape
     found = [torch.zeros_like(t) for t in tensors]
-    for images in torch.arange(count).split(max(1, chunk // classes)):
+    for images in torch.split(torch.arange(count), max(1, chunk // classes)):
         seeds = torch.zeros(len(images), classes, count, classes, dtype=outputs_BC.dtype, device=outputs_BC.device)
         for row, image in enumerate(images.tolist()):
             seeds[row, torch.arange(classes), image, torch.arange(classes)] = 1.0
@@ -206,7 +206,7 @@ def _by_columns(outputs_BC: Tensor, tensors: Sequence[Tensor], likelihood: Likel
     for tensor, back, out in zip(tensors, backs, found, strict=True):
         if back is None or not back.requires_grad:
             continue
-        for entries in torch.arange(tensor.numel(), device=tensor.device).split(chunk):
+        for entries in torch.split(torch.arange(tensor.numel(), device=tensor.device), chunk):
             columns_KBC = _rows(back, [u], _units(entries, tensor))[0]
             bent = likelihood.bend(outputs_BC.detach(), columns_KBC.permute(1, 2, 0))
             out.view(-1)[entries] = bent.mean(0)

@@ -118,7 +118,7 @@ def exact_trace(net: nn.Module, x: Tensor, chunk: int = 8) -> float:
         return out[0]
 
     total = 0.0
-    for part in x.split(chunk):
+    for part in torch.split(x, chunk):
         jacobians = vmap(jacrev(outputs), in_dims=(None, 0))(theta, part)
         total += float(squared_norm(jacobians.values()))
     return total
@@ -131,7 +131,7 @@ def joint_trace(net: nn.Module, x: Tensor, chunk: int = 16) -> float:
     out: Tensor = functional_call(net, (leaves, rest), (x,))
     basis = torch.eye(out.numel(), dtype=out.dtype, device=out.device).view(-1, *out.shape)
     total = 0.0
-    for part in basis.split(chunk):
+    for part in torch.split(basis, chunk):
         rows = torch.autograd.grad(
             out, list(leaves.values()), part, retain_graph=True, allow_unused=True, is_grads_batched=True
         )

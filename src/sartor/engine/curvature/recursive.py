@@ -324,7 +324,8 @@ def _curved_call(module: nn.Module, args: tuple[Any, ...]) -> Tensor:
         return x * F.relu6(x + 3) / 6
     if isinstance(module, nn.Hardsigmoid):
         return F.relu6(x + 3) / 6
-    return module(x.clone()) if getattr(module, "inplace", False) else module(x)
+    out: Tensor = module(x.clone()) if getattr(module, "inplace", False) else module(x)
+    return out
 
 
 def _global(module: nn.Module | None) -> bool:

@@ -112,7 +112,7 @@ class Relevance:
         switches = self.circuit.switches
         left = self.on & np.array([s.zero is None or bool(self.on[s.zero]) for s in switches])
         ruling = {s.zero for i, s in enumerate(switches) if left[i]}
-        return left & np.array([s.feeds is not None or i in ruling for i, s in enumerate(switches)])
+        return np.array([left[i] and (s.feeds is not None or i in ruling) for i, s in enumerate(switches)], bool)
 
     def _reason(self, i: int) -> str:
         switch = self.circuit.switches[i]

@@ -14,6 +14,7 @@ from sartor.engine.curvature.hessian import diagonal, sampled_diagonal
 from sartor.engine.distill import label_loss
 from sartor.engine.fit import History, Training, fit
 from sartor.engine.recipe import Recipe
+from sartor.engine.seeding import seeded
 from sartor.methods.base import Job
 from sartor.methods.bayesnas.relevance import THRESHOLD, Relevance, Removal
 from sartor.spaces.draw import Drawn
@@ -49,7 +50,7 @@ class Switched(nn.Module):
 
     def weights(self) -> Tensor:
         """w, zero where a switch is off."""
-        return self.v * (self.live * self.rate**0.5)
+        return torch.mul(self.v, self.live * self.rate**0.5)
 
     def forward(self, x: Tensor, w: Tensor | None = None) -> Tensor:
         logits: Tensor = self.space.switched(self.net, x, self.weights() if w is None else w)
@@ -86,12 +87,12 @@ class Search:
     """One search; the state that a checkpoint holds beside the network's."""
 
     def __init__(self, job: Job, method: Any) -> None:
-        torch.manual_seed(job.seeds.number("supernet"))
         self.job, self.method = job, method
         self.circuit = job.space.circuit(job.task)
         strength = [method.zero_strength if s.feeds is None else method.strength for s in self.circuit.switches]
         self.relevance = Relevance(self.circuit, np.array(strength), method.dependency)
-        net: Any = job.space.supernet(job.task)
+        with seeded(job.seeds.number("supernet")):
+            net: Any = job.space.supernet(job.task)
         self.net: Any = job.engine.place(Switched(job.space, net, self.relevance, method.rate))
         self.recipe = Recipe(
             epochs=method.rounds * method.epochs, batch=method.batch, lr=method.lr, momentum=method.momentum,

@@ -23,11 +23,13 @@ from sartor.engine.evaluate import Forward, accuracy, correct, recalibrate
 from sartor.engine.fit import Training, fit, nothing
 from sartor.engine.network import calibration
 from sartor.engine.recipe import Recipe
+from sartor.engine.seeding import seeded
 from sartor.insight.ranking import quality
 from sartor.methods.base import Effort, Found, Job, Method, epochs_for
 from sartor.methods.binas.focus import chances, chosen, gain
 from sartor.methods.binas.outcomes import Outcomes
 from sartor.methods.binas.tally import Tally, per_forward
+from sartor.methods.sharing import recalibrate_paths
 from sartor.predictors.contributions import entries, estimate, forced
 from sartor.predictors.joint import Again, Paths, correlation, expressed
 from sartor.predictors.shrinkage import led, shrunk
@@ -103,8 +105,8 @@ class BINAS(Method):
 
     def search(self, job: Job) -> Found:
         """All phases; each resumes from what it left in the run directory."""
-        torch.manual_seed(job.seeds.number("supernet"))
-        net = job.engine.place(job.space.supernet(job.task))
+        with seeded(job.seeds.number("supernet")):
+            net = job.engine.place(job.space.supernet(job.task))
         history = {"heaviest": self._train_heaviest(job, net)}
         teacher = net.extract(job.space.heaviest)
         recalibrate(teacher, calibration(job.feed, job.splits), job.engine.cast(lambda x, _: teacher(x)))
@@ -112,9 +114,7 @@ class BINAS(Method):
         self._sort(job, net)
         net.inherit()
         history["multipath"] = self._train_multipath(job, net, teacher)
-        paths = lambda x, k: job.space.sample_picks(job.seeds.rng("calibrate", k), len(x))  # noqa: E731
-        recalibrate(net, calibration(job.feed, job.splits), job.engine.cast(lambda x, k: net(x, paths(x, k))))
-        net.eval()
+        recalibrate_paths(job, net)
         seconds = time.monotonic()
         score = self._measure(job, net)
         seconds = time.monotonic() - seconds

@@ -61,7 +61,7 @@ class Darts(Space):
                 raise BadInput(f"space.{name} must be at least 2, but got {value}.")
 
     @cached_property
-    def choices(self) -> tuple[Choice, ...]:  # type: ignore[override]
+    def choices(self) -> tuple[Choice, ...]:
         """Per cell and node: which two inputs (from the second node on), then the operation on every input."""
         made: list[Choice] = []
         for kind in KINDS:

@@ -80,7 +80,7 @@ class DartsReduced(Space):
         return tuple(kinds)
 
     @cached_property
-    def choices(self) -> tuple[Choice, ...]:  # type: ignore[override]
+    def choices(self) -> tuple[Choice, ...]:
         """Per cell and node: its inputs, then its operations; none depends on another."""
         made = []
         for kind, nodes in zip(KINDS, self.nodes, strict=True):

@@ -70,7 +70,7 @@ class FreeCells(Space):
         return self._frame.edges
 
     @cached_property
-    def choices(self) -> tuple[Choice, ...]:  # type: ignore[override]
+    def choices(self) -> tuple[Choice, ...]:
         """Per cell: which nodes live, then every operation of every edge."""
         made: list[Choice] = []
         for kind in KINDS:
@@ -105,7 +105,7 @@ class FreeCells(Space):
         start = self.hub(kind) + 1
         on = (picks[:, start : start + self._span - 1] == ON).reshape(len(picks), len(self.edges), len(OPERATIONS))
         active = np.array([[s in _holding(*edge) for edge in self.edges] for s in range(len(SUBSETS))])
-        return on & active[picks[:, self.hub(kind)]][:, :, None]
+        return np.asarray(on & active[picks[:, self.hub(kind)]][:, :, None])
 
     @cached_property
     def rules(self) -> tuple[Limit, ...]:  # type: ignore[override]

@@ -86,7 +86,7 @@ def mixed_cell(cell: Any, plan: Sequence[Source], before: Tensor, last: Tensor, 
             states.append(_node(cell, arriving[source.number], last))
         if source.live:
             x = states[source.number].contiguous(memory_format=torch.channels_last)
-            parts = _leaving(cell, source, x, kernels, table, norms).split(cell.slot.width, 1)
+            parts = torch.split(_leaving(cell, source, x, kernels, table, norms), cell.slot.width, 1)
             for e in source.live:
                 arriving[cell.into[source.edges[e]]].append(parts[e])
     norms.keep()
@@ -119,7 +119,7 @@ def _leaving(cell: Any, source: Source, x: Tensor, kernels: _Kernels, table: Ten
         y = F.conv2d(positive, kernels.separable, stride=source.stride, padding=kernels.separable.shape[-1] // 2)
         y = norms([[cell.edges[e][o][3]] for e, o in source.separable], y)
         # Split, not sliced: a slice's gradient is a map of zeros with channels outermost, which all before it inherits.
-        for part, kernel in zip(y.split([len(k) for k in kernels.second], 1), kernels.second, strict=True):
+        for part, kernel in zip(torch.split(y, [len(k) for k in kernels.second], 1), kernels.second, strict=True):
             if len(kernel):
                 results.append(_apart(F.relu(part), kernel))
         after += [[cell.edges[e][o][7]] for e, o in source.separable]
@@ -145,8 +145,8 @@ def _leaving(cell: Any, source: Source, x: Tensor, kernels: _Kernels, table: Ten
     factors = [norms(after, torch.cat(results, 1))] if results else []
     if source.skips and source.stride == 1:
         factors.append(x)
-    rows = mixer.split([factor.shape[1] for factor in factors])
-    total = _pixels(factors[0]) @ rows[0]
+    rows = torch.split(mixer, [factor.shape[1] for factor in factors])
+    total = torch.matmul(_pixels(factors[0]), rows[0])
     for factor, more in zip(factors[1:], rows[1:], strict=True):
         total.addmm_(_pixels(factor), more)
     return total.view(len(x), *factors[0].shape[2:], -1).permute(0, 3, 1, 2)
@@ -184,7 +184,7 @@ def _dense(groups: Sequence[Sequence[tuple[Any, Any]]], dtype: torch.dtype) -> S
     D = torch.stack([w if w.shape[-1] == side else next(wide) for w in narrow])
     P = torch.stack([pointwise.weight for group in groups for _, pointwise in group])
     kernels = (P * D.transpose(1, 2)).flatten(0, 1).to(dtype, memory_format=torch.channels_last)
-    made: Sequence[Tensor] = kernels.split([len(group) * P.shape[1] for group in groups])
+    made = torch.split(kernels, [len(group) * P.shape[1] for group in groups])
     return made
 
 
@@ -201,7 +201,7 @@ def _apart(x: Tensor, kernels: Tensor) -> Tensor:
 
 def _diagonal(kernels: Tensor, n: int) -> Tensor:
     """(n C, n C, k, k), channels innermost."""
-    each = kernels.permute(0, 2, 3, 1).unflatten(0, (n, -1))
+    each = torch.unflatten(kernels.permute(0, 2, 3, 1), 0, (n, -1))
     return torch.diag_embed(each.permute(1, 2, 3, 4, 0), dim1=0, dim2=4).flatten(4).flatten(0, 1).permute(0, 3, 1, 2)
 
 

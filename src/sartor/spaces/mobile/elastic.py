@@ -161,7 +161,10 @@ class ElasticBlock(nn.Module):
         The widest configuration computes the same function before and after; narrower ones now keep
         the channels that matter.
         """
-        saliency = lambda p: torch.zeros_like(p) if p.grad is None else (p * p.grad).abs()  # noqa: E731
+
+        def saliency(p: nn.Parameter) -> Tensor:
+            return torch.zeros_like(p) if p.grad is None else (p * p.grad).abs()
+
         channels = saliency(self.expand.weight).flatten(1).sum(1) + saliency(self.excite.weight).flatten(1).sum(1)
         for conv in self.depthwise:
             channels += saliency(conv.weight).flatten(1).sum(1)

@@ -55,7 +55,9 @@ class GroupedNorm(nn.Module):
         count, _, *side = x_BCHW.shape
         each = count // (repeats * groups)
         if each * repeats * x_BCHW.shape[2] * x_BCHW.shape[3] < 2:
-            return self(x_BCHW, torch.arange(groups, device=x_BCHW.device).repeat_interleave(each).repeat(repeats))
+            return self.forward(
+                x_BCHW, torch.arange(groups, device=x_BCHW.device).repeat_interleave(each).repeat(repeats)
+            )
         wide = x_BCHW.reshape(repeats, groups, each, channels, *side).transpose(1, 2)
         wide = wide.reshape(repeats * each, groups * channels, *side)
         mean, var = self.running_mean.view(-1), self.running_var.view(-1)
@@ -100,7 +102,7 @@ class _Normalise(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         x, member_GB, weight, mean_GC, inverse_GC, per_value_G1 = ctx.saved_tensors
         dbias_GC = member_GB @ dy.sum((2, 3), dtype=torch.float32)
         moment_GC = member_GB @ (dy * x).sum((2, 3), dtype=torch.float32)
@@ -109,7 +111,10 @@ class _Normalise(torch.autograd.Function):
         # dx = scale * (dy - mean(dy) - normalised x * mean(dy * normalised x)), gathered by what multiplies dy, x and 1
         pull_GC = scale_GC * inverse_GC * dweight_GC * per_value_G1
         shift_GC = pull_GC * mean_GC - scale_GC * dbias_GC * per_value_G1
-        spread = lambda table_GC: (member_GB.T @ table_GC)[:, :, None, None].to(x.dtype)  # noqa: E731
+
+        def spread(table_GC: Tensor) -> Tensor:
+            return torch.matmul(member_GB.T, table_GC)[:, :, None, None].to(x.dtype)
+
         dx = torch.addcmul(torch.addcmul(spread(shift_GC), x, spread(-pull_GC)), dy, spread(scale_GC))
         return dx, None, dweight_GC, dbias_GC, None
 

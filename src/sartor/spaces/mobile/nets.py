@@ -97,7 +97,7 @@ class MobileSupernet(nn.Module, Supernet):
     def _one_path(x: Tensor, blocks: nn.Module, picks: tuple[int, ...]) -> Tensor:
         depth = picks[0] + _SHALLOWEST
         for block, config in zip(list(blocks.children())[:depth], picks[1:], strict=False):
-            x = block.one(x, config)  # type: ignore[operator]
+            x = block.one(x, config)
         return x
 
     def extract(self, arch: Arch) -> MobileNet:
@@ -134,7 +134,7 @@ def _mixture(x: Tensor, blocks: nn.Module, weights: tuple[Tensor, ...]) -> Tenso
     depth, *configs = weights
     total: Tensor | float = 0.0
     for b, (block, gate) in enumerate(zip(blocks.children(), configs, strict=True), start=1):
-        x = block.mixed(x, gate)  # type: ignore[operator]
+        x = block.mixed(x, gate)
         if b >= _SHALLOWEST:
             total = total + depth[b - _SHALLOWEST] * x
     assert isinstance(total, Tensor)

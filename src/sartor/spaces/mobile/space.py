@@ -76,7 +76,7 @@ class Mobile(Space):
                 raise BadInput(f"space.{name} must be five positive numbers, one a stage, but got {list(value)}.")
 
     @cached_property
-    def choices(self) -> tuple[Choice, ...]:  # type: ignore[override]
+    def choices(self) -> tuple[Choice, ...]:
         """Per stage: the depth, then four blocks, of which block b needs a depth of at least b."""
         choices: list[Choice] = []
         for s in range(5):

@@ -72,7 +72,7 @@ class NasBench1Shot1(Space):
         return tuple(subsets(node, count) for node, count in enumerate(self.counts, start=1))
 
     @cached_property
-    def choices(self) -> tuple[Choice, ...]:  # type: ignore[override]
+    def choices(self) -> tuple[Choice, ...]:
         """Operations of the nodes, then inputs of the nodes and of the output."""
         ops = tuple(Choice(f"node{j}.op", OPERATIONS) for j in range(1, self.nodes + 1))
         names = (*(f"node{j}" for j in range(1, self.nodes + 1)), "output")

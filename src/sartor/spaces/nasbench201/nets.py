@@ -147,7 +147,7 @@ class MixedCell(nn.Module):
 
         def edge(e: int, source: Tensor) -> Tensor:
             gate, ops = dict(zip(order, weights[e].unbind(), strict=True)), self.edges[e]
-            total = source * gate["skip_connect"] + gate["avg_pool_3x3"] * ops["avg_pool_3x3"](source)
+            total: Tensor = source * gate["skip_connect"] + gate["avg_pool_3x3"] * ops["avg_pool_3x3"](source)
             small, large = ops["nor_conv_1x1"], ops["nor_conv_3x3"]
             if isinstance(small[2], nn.Identity) and isinstance(large[2], nn.Identity):
                 # Without batch-norm a sum of convolutions is one convolution: a third less to compute and to keep.
@@ -155,7 +155,8 @@ class MixedCell(nn.Module):
                     gate["nor_conv_1x1"] * small[1].weight, (1,) * 4
                 )
                 return total + F.conv2d(F.relu(source), kernel, padding=1)
-            return total + gate["nor_conv_1x1"] * small(source) + gate["nor_conv_3x3"] * large(source)
+            total = total + gate["nor_conv_1x1"] * small(source) + gate["nor_conv_3x3"] * large(source)
+            return total
 
         return _cell(x, edge)
 

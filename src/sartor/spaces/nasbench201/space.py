@@ -42,7 +42,7 @@ class NasBench201(Space):
                 raise BadInput(f"space.{name} must be at least 1, but got {getattr(self, name)}.")
 
     @cached_property
-    def choices(self) -> tuple[Choice, ...]:  # type: ignore[override]
+    def choices(self) -> tuple[Choice, ...]:
         """The operation of every edge."""
         return tuple(Choice(f"{source}->{node}", OPERATIONS) for source, node in EDGES)
 

@@ -177,8 +177,8 @@ class Block(nn.Module):
         inside = self.cell(self.enter(x), paths, weights)
         if inside is None:
             return out
-        inside = self.leave(inside)
-        return out + (inside if share is None else share * inside)
+        found: Tensor = self.leave(inside)
+        return out + (found if share is None else share * found)
 
     def many(self, x: Tensor, on: Mask) -> Tensor:
         """Every image through paths of its own; those without any take the shortcut alone."""

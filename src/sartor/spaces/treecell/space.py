@@ -78,7 +78,7 @@ class TreeCells(Space):
         return tuple((self.count // STAGES) * (stage + 1) - 1 for stage in range(STAGES))
 
     @cached_property
-    def choices(self) -> tuple[Choice, ...]:  # type: ignore[override]
+    def choices(self) -> tuple[Choice, ...]:
         """Per block: which branches live, then the paths of each branch."""
         made: list[Choice] = []
         for number in range(self.count):
