@@ -23,8 +23,8 @@ from sartor.core.task import Task
 from sartor.engine import distill
 from sartor.engine.device import Engine
 from sartor.engine.replay import Repeated
-from sartor.spaces.draw import Drawn
 from sartor.spaces.mobile.space import Mobile
+from sartor.spaces.supernet import StepDraw
 
 CASES = {
     "cpu": [(Task(10, 32), 72, 8), (Task(20, 64), 36, 8), (Task(10, 8, 1), 72, 20)],
@@ -51,7 +51,7 @@ def measure(engine: Engine, task: Task, batch: int, repeats: int) -> dict:
             if kind == "heaviest":
                 loss = distill.label_loss(net(x, space.heaviest), y, 0.1)
             else:
-                features, logits = net.trace(x, Drawn(tuple(paths), same))
+                features, logits = net.trace(x, StepDraw(tuple(paths), same))
                 loss = distill.label_loss(logits, y, 0.1)
                 if kind == "with teacher":
                     with torch.no_grad():

@@ -9,8 +9,8 @@ from torch import nn
 
 from sartor.core.task import Task
 from sartor.engine.replay import Repeated
-from sartor.spaces.draw import Drawn
 from sartor.spaces.mobile.space import Mobile
+from sartor.spaces.supernet import StepDraw
 
 cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a CUDA device")
 
@@ -32,7 +32,7 @@ def test_prepared_paths_are_the_paths():
     net, rng = space.fitted(task).supernet(task).eval(), np.random.default_rng(0)
     x, picks = torch.randn(36, 1, 8, 8), space.sample_picks(rng, 36)
     paths = net.prepared(picks, x.device)
-    assert isinstance(paths, Drawn)
+    assert isinstance(paths, StepDraw)
     torch.testing.assert_close(net(x, paths), net(x, picks), rtol=0, atol=0)
     hash(paths.same)
 
@@ -96,7 +96,7 @@ def test_a_replayed_multi_path_step_is_the_step():
     def step(tensors, same):
         for p in net.parameters():
             p.grad = None
-        net(tensors[0], Drawn(tuple(tensors[1:]), same)).square().mean().backward()
+        net(tensors[0], StepDraw(tuple(tensors[1:]), same)).square().mean().backward()
         return [p.grad for p in net.parameters()]
 
     repeated = Repeated(step, torch.device("cuda"))

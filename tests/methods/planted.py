@@ -21,7 +21,7 @@ from sartor.engine.feed import Feed
 from sartor.methods.base import Job
 from sartor.runs.directory import Run
 from sartor.runs.progress import Reporter
-from sartor.spaces.base import Space
+from sartor.spaces.base import SharedSpace
 from sartor.spaces.switches import Circuit, Switch
 
 SIDE, CLASSES, OPERATIONS = 8, 4, 3
@@ -59,7 +59,7 @@ class Net(nn.Module):
 
 
 @dataclass(frozen=True)
-class Planted(Space):
+class Planted(SharedSpace):
     """On or off for every operation."""
 
     zeros: bool = False  # with a zero switch an edge

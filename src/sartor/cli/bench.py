@@ -105,6 +105,7 @@ def bench(
     from sartor.core.task import Task
     from sartor.data.open import open_data
     from sartor.proxies.scoring import Scoring
+    from sartor.spaces.capabilities import sketch
 
     images = open_data(data) if data else None
     task = images.task if images is not None else Task(classes, image, channels)
@@ -121,7 +122,7 @@ def bench(
     archs = [Arch(tuple(found.table.picks[r].tolist())) for r in rows]
     ready = _batch(images, task, batch, streams)
     values, speed = Scoring(
-        space=built.sketch(), task=task, names=proxy.split(","), options=options["proxy"], batch=ready, seeds=streams,
+        space=sketch(built), task=task, names=proxy.split(","), options=options["proxy"], batch=ready, seeds=streams,
         device=device, workers=workers,
     )(archs)  # fmt: skip
     ranking = benches.correlate(values, found.values[rows], streams.rng("bench bootstrap"))
@@ -149,6 +150,7 @@ def score(
     from sartor.data.open import open_data
     from sartor.proxies.aggregate import aggregate
     from sartor.proxies.scoring import Scoring
+    from sartor.spaces.capabilities import sketch
 
     options, streams = _options(set_, "space", "proxy"), Seeds(seed)
     images = None if data == "noise" else open_data(data, image)
@@ -157,7 +159,7 @@ def score(
     rng = streams.rng("score networks")
     archs = list(dict.fromkeys(built.sample(rng) for _ in range(samples)))
     ready = _batch(images, task, batch, streams)
-    looked = built if whole else built.sketch()
+    looked = built if whole else sketch(built)
     values, speed = Scoring(
         space=looked, task=task, names=proxy.split(","), options=options["proxy"], batch=ready, seeds=streams,
         device=device, workers=workers,

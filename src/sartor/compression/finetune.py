@@ -12,7 +12,7 @@ from sartor.engine.distill import imitation_loss, label_loss
 from sartor.engine.evaluate import accuracy, recalibrate
 from sartor.engine.fit import History, Training, fit, nothing
 from sartor.engine.network import TEACHER_WEIGHT, calibration
-from sartor.spaces.draw import Drawn
+from sartor.spaces.supernet import StepDraw
 
 
 class Masks:
@@ -39,7 +39,7 @@ def finetune(
     held = Masks(net, masks)
     held.apply()
 
-    def loss(x: Tensor, y: Tensor, drawn: Drawn) -> dict[str, Tensor]:
+    def loss(x: Tensor, y: Tensor, drawn: StepDraw) -> dict[str, Tensor]:
         logits = net(x)
         labels = label_loss(logits, y, recipe.smoothing)
         if teacher is None:

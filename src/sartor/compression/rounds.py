@@ -29,7 +29,7 @@ from sartor.engine.fit import Training, fit, nothing
 from sartor.runs.directory import Run
 from sartor.solvers import solve
 from sartor.solvers.base import Problem, Solution
-from sartor.spaces.draw import Drawn
+from sartor.spaces.supernet import StepDraw
 
 
 class Sparse:
@@ -186,7 +186,7 @@ def _round(job: Job, sparse: Sparse, t: int, limits: Mapping[str, float]) -> dic
     start = time.monotonic()
     prior, recipe = sparse.prior, job.options.round_recipe()
 
-    def loss(x: Tensor, y: Tensor, drawn: Drawn) -> dict[str, Tensor]:
+    def loss(x: Tensor, y: Tensor, drawn: StepDraw) -> dict[str, Tensor]:
         return {"loss": label_loss(sparse.net(x), y, recipe.smoothing)}
 
     def shrink(training: Training, optimiser: torch.optim.SGD, epoch: int, step: int, steps: int) -> None:

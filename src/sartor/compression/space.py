@@ -19,7 +19,6 @@ from sartor.compression.graph import Index, Width, inputs
 from sartor.compression.structures import is_depthwise
 from sartor.compression.surgery import Branch, Plan, apply
 from sartor.core.arch import Arch, Choice
-from sartor.core.errors import BadInput
 from sartor.core.quadratic import Limit, Quadratic
 from sartor.core.task import Task
 from sartor.spaces.base import Part, Space
@@ -78,14 +77,6 @@ class Widths(Space):
     def heaviest(self) -> Arch:
         """Every channel that is worth anything."""
         return Arch(tuple(len(level) - 1 for level in self.levels))
-
-    def fitted(self, task: Task) -> Widths:
-        """The space belongs to its network and task already."""
-        return self
-
-    def supernet(self, task: Task) -> Any:
-        """There is none: the given network is the largest."""
-        raise BadInput("a compression has no supernet: the given network is what is cut.")
 
     @property
     def score(self) -> Quadratic:

@@ -29,9 +29,9 @@ from sartor.engine.recipe import MovingAverage, Recipe
 from sartor.engine.replay import Repeated
 from sartor.engine.seeding import seeded
 from sartor.runs.directory import Run
-from sartor.spaces.draw import Drawn
+from sartor.spaces.supernet import StepDraw
 
-# (random stream of this step, images) -> what the step draws; with `Drawn` the step may be replayed as a CUDA graph
+# (random stream of this step, images) -> what the step draws; with `StepDraw` the step may be replayed as a CUDA graph
 Draw = Callable[[np.random.Generator, int], Any]
 # (images, labels, what was drawn) -> named losses, of which "loss" is minimised
 Loss = Callable[[Tensor, Tensor, Any], dict[str, Tensor]]
@@ -41,9 +41,9 @@ After = Callable[["Training", torch.optim.SGD, int, int, int], None]
 _CHECK_EVERY = 200  # steps between looks at the loss: each look waits for the device
 
 
-def nothing(rng: np.random.Generator, images: int) -> Drawn:
+def nothing(rng: np.random.Generator, images: int) -> StepDraw:
     """The `draw` of a loss that is the same function of images and labels at every step."""
-    return Drawn()
+    return StepDraw()
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +135,7 @@ class _Gradients:
 
     def __call__(self, x: Tensor, y: Tensor, rng: np.random.Generator) -> dict[str, Tensor]:
         drawn = rng if self.t.draw is None else self.t.draw(rng, len(y))
-        if not isinstance(drawn, Drawn):
+        if not isinstance(drawn, StepDraw):
             return self._backward(x, y, drawn)
         losses, gradients = self.repeated((x, y, *drawn.tensors), (drawn.same, self.path_p, len(self.parameters)))
         for parameter, gradient in zip(self.parameters, gradients, strict=True):
@@ -144,7 +144,7 @@ class _Gradients:
 
     def _recordable(self, tensors: Sequence[Tensor], key: Any) -> tuple[dict[str, Tensor], list[Tensor | None]]:
         (x, y, *rest), (same, *_) = tensors, key
-        losses = self._backward(x, y, Drawn(tuple(rest), same))
+        losses = self._backward(x, y, StepDraw(tuple(rest), same))
         return losses, [p.grad for p in self.parameters]
 
     def _backward(self, x: Tensor, y: Tensor, drawn: Any) -> dict[str, Tensor]:

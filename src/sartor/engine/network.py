@@ -14,7 +14,7 @@ from sartor.engine.feed import Feed
 from sartor.engine.fit import History, Training, fit, nothing
 from sartor.engine.recipe import Recipe
 from sartor.runs.directory import Run
-from sartor.spaces.draw import Drawn
+from sartor.spaces.supernet import StepDraw
 
 TEACHER_WEIGHT = 2.0  # BINAS's fine-tuning: cross-entropy + 2 KL
 
@@ -31,7 +31,7 @@ def train_network(
         net.attach_auxiliary()  # type: ignore[operator]
         feed.engine.place(net)
 
-    def loss(x: Tensor, y: Tensor, drawn: Drawn) -> dict[str, Tensor]:
+    def loss(x: Tensor, y: Tensor, drawn: StepDraw) -> dict[str, Tensor]:
         logits = net(x)
         labels = distill.label_loss(logits, y, recipe.smoothing)
         if head:

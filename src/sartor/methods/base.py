@@ -62,7 +62,8 @@ class Method(ABC):
 
     `inherits` says that the search leaves a trained supernet behind, from which the chosen network is only
     fine-tuned; other methods' networks are trained from scratch, which takes longer. `switches` says that the method
-    decides on every operation by itself: of a space that has a form for that (`Space.free`) it searches that form.
+    decides on every operation by itself: of a space that names a form for that
+    (``free``) it searches that form.
     """
 
     inherits: ClassVar[bool] = False

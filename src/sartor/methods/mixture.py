@@ -23,7 +23,9 @@ from sartor.engine.recipe import Recipe
 from sartor.engine.replay import Repeated
 from sartor.engine.seeding import seeded
 from sartor.methods.base import Job
-from sartor.spaces.draw import Drawn
+from sartor.spaces.base import new_supernet
+from sartor.spaces.capabilities import Wipeable, mixable
+from sartor.spaces.supernet import StepDraw
 
 Group = tuple[tuple[int, ...], int, int]  # choices with the same number of options, in the same number of places
 
@@ -31,7 +33,7 @@ Group = tuple[tuple[int, ...], int, int]  # choices with the same number of opti
 def groups(job: Job) -> list[Group]:
     """Forecasters that share a learning rate: (choices, options, replicas); a single option is no choice."""
     found: dict[tuple[int, int], list[int]] = {}
-    for choice, replicas in job.space.forecasters(job.task).items():
+    for choice, replicas in mixable(job.space).forecasters(job.task).items():
         if job.space.sizes[choice] > 1:
             found.setdefault((job.space.sizes[choice], replicas), []).append(choice)
     return [(tuple(choices), options, replicas) for (options, replicas), choices in found.items()]
@@ -79,7 +81,7 @@ class Search:
     def __init__(self, job: Job, learner: Learner, recipe: Recipe, name: str) -> None:
         self.job, self.learner, self.recipe, self.name = job, learner, recipe, name
         with seeded(job.seeds.number("supernet")):
-            self.net: Any = job.engine.place(job.space.supernet(job.task))
+            self.net: Any = job.engine.place(new_supernet(job.space, job.task))
         self.groups = groups(job)
         order = job.seeds.rng("halves").permutation(job.splits.train)
         self.train, self.held = np.sort(order[: len(order) // 2]), np.sort(order[len(order) // 2 :])
@@ -99,15 +101,15 @@ class Search:
         """The mixture that the supernet runs; choices with one option have the weight 1."""
         rows = {c: w[n] for (choices, _, _), w in zip(self.groups, weights, strict=True) for n, c in enumerate(choices)}
         like = weights[0]
-        single = {c: like.new_ones(1) for c in self.job.space.forecasters(self.job.task) if c not in rows}
-        return self.job.space.mixture({**rows, **single})
+        single = {c: like.new_ones(1) for c in mixable(self.job.space).forecasters(self.job.task) if c not in rows}
+        return mixable(self.job.space).mixture({**rows, **single})
 
     @torch.no_grad()
-    def _mixture(self, rng: np.random.Generator, images: int) -> Drawn:
+    def _mixture(self, rng: np.random.Generator, images: int) -> StepDraw:
         """The present mixture, which a step on the network's weights leaves alone."""
-        return Drawn(tuple(w.detach() for w in self.learner.weights(self.learner.leaves())))
+        return StepDraw(tuple(w.detach() for w in self.learner.weights(self.learner.leaves())))
 
-    def _loss(self, x: Tensor, y: Tensor, mixture: Drawn) -> dict[str, Tensor]:
+    def _loss(self, x: Tensor, y: Tensor, mixture: StepDraw) -> dict[str, Tensor]:
         """Line 4 of Algorithm 1: the training loss at the present mixture."""
         return {"loss": label_loss(self.net(x, self.gates(mixture.tensors)), y, self.recipe.smoothing)}
 
@@ -151,7 +153,8 @@ class Search:
         gone = []
         for (choices, _, _), alive in zip(self.groups, self.learner.alive(), strict=True):
             gone += [(choices[f], o) for f, o in (~alive).nonzero().tolist()]
-        self.net.wipe(gone)
+        if isinstance(self.net, Wipeable):
+            self.net.wipe(gone)
         self._freed = len(gone)  # another network from here on
         if optimiser is not None:
             for group in optimiser.param_groups:

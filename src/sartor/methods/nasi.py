@@ -28,7 +28,8 @@ from sartor.core.task import Task
 from sartor.engine.curvature.kernel import LOSSES, Init, Loss, Norm, prepare, squared_norm, weights
 from sartor.engine.seeding import seeded
 from sartor.methods.base import Effort, Found, Job, Method
-from sartor.spaces.base import Gates, Space
+from sartor.spaces.base import Gates, Space, new_supernet
+from sartor.spaces.capabilities import Relaxable, sketch
 
 Batch = tuple[Tensor, Tensor]
 Source = Callable[[int], Batch]  # the batch of a step; equation 40's networks come at steps -1, -2, ...
@@ -94,7 +95,8 @@ class NASI(Method):
         factor = max(1, task.image // self.side)
         task = dataclasses.replace(task, image=task.image // factor)
         source = _noise(task, self.batch, seeds, device) if source is None else _smaller(source, factor)
-        reward = Reward(self, space.relaxed(), task, seeds, source, device)
+        drawn = space.relaxed() if isinstance(space, Relaxable) else space
+        reward = Reward(self, drawn, task, seeds, source, device)
         nu, seen = self._nu(reward), []
         for step in range(self.steps):
             seen.append(reward(step))
@@ -104,7 +106,8 @@ class NASI(Method):
             "steps": self.steps, "nu": nu, "above_nu": above, "x": _statistics([x for x, _ in seen]),
             "seconds": round(time.monotonic() - start, 3),
         }  # fmt: skip
-        return space.lift(reward.quadratic(delta)), facts
+        score = reward.quadratic(delta)
+        return space.lift(score) if isinstance(space, Relaxable) else score, facts
 
     def delta(self, seen: Sequence[tuple[float, Tensor]], nu: float) -> tuple[Tensor, float]:
         """Delta* from x and ``dx / d alpha`` of every step, and the share of steps above nu."""
@@ -145,7 +148,7 @@ class Reward:
     ) -> None:
         self.options, self.space, self.seeds, self.source, self.device = options, space, seeds, source, device
         with seeded(seeds.number("nasi supernet")):
-            self.net: Any = (space.sketch() if options.sketch else space).supernet(task)
+            self.net: Any = new_supernet(sketch(space) if options.sketch else space, task)
         self._draw(0)
         self.net.to(device)
         self.theta = weights(self.net)

@@ -18,6 +18,7 @@ from sartor.insight.ranking import quality
 from sartor.methods.base import Effort, Found, Job, epochs_for
 from sartor.methods.sharing import Sharing, recalibrate_paths
 from sartor.predictors.least_squares import LeastSquares
+from sartor.spaces.base import new_supernet
 
 
 @final
@@ -57,7 +58,7 @@ class RandomSharing(Sharing):
     def search(self, job: Job) -> Found:
         """Train on random paths, measure random networks on the validation split, fit the options' worth."""
         with seeded(job.seeds.number("supernet")):
-            net: Any = job.engine.place(job.space.supernet(job.task))
+            net: Any = job.engine.place(new_supernet(job.space, job.task))
 
         def loss(x: torch.Tensor, y: torch.Tensor, rng: np.random.Generator) -> dict[str, torch.Tensor]:
             return {"loss": label_loss(net(x, job.space.sample(rng)), y, 0.0)}

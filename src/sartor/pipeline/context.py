@@ -88,7 +88,7 @@ class Context:
 def open_context(given: Options, path: Path, reporter: Any, engine: Engine | None = None) -> Context:
     """Open data and devices and complete the options by the effort's presets."""
     if METHODS[given.method].switches:
-        given = dataclasses.replace(given, space=SPACES[given.space].free or given.space)
+        given = dataclasses.replace(given, space=getattr(SPACES[given.space], "free", given.space))
     engine = engine or Engine(given.device, given.devices, given.nodes)
     run = Run(path, reporter, engine.rank == 0, engine.agree)
     run.reporter.silent = run.reporter.silent or engine.rank > 0

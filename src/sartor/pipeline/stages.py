@@ -29,6 +29,7 @@ from sartor.runs.directory import Run
 from sartor.solvers import cheapest, solve
 from sartor.solvers.base import Frontier, NotSeparable, Problem, Solution
 from sartor.solvers.frontier import frontier
+from sartor.spaces.base import new_supernet
 
 _TRIES = 12  # corrections of the latency table before giving up
 _MOMENTS, _BUSY = 4, 1.25  # how often to wait for a machine that runs this much slower than it did
@@ -292,7 +293,7 @@ def _inherit(c: Context, arch: Arch) -> tuple[Any, Any]:
     """The network to train and its teacher: from the search's weights where it left any."""
     if not (c.run.path / "search/supernet.safetensors").exists():
         return c.engine.place(c.space.network(arch, c.task)), None
-    supernet = c.space.supernet(c.task)
+    supernet = new_supernet(c.space, c.task)
     supernet.load_state_dict(checkpoint.load(c.run.path / "search/supernet.safetensors"))
     teacher = c.space.network(c.space.heaviest, c.task)
     teacher.load_state_dict(checkpoint.load(c.run.path / "search/teacher.safetensors"))

@@ -17,7 +17,9 @@ from sartor.engine.recipe import Recipe
 from sartor.engine.seeding import seeded
 from sartor.methods.base import Job
 from sartor.methods.bayesnas.relevance import THRESHOLD, Relevance, Removal
-from sartor.spaces.draw import Drawn
+from sartor.spaces.base import new_supernet
+from sartor.spaces.capabilities import Wipeable, switchable
+from sartor.spaces.supernet import StepDraw
 
 
 class Switched(nn.Module):
@@ -53,7 +55,7 @@ class Switched(nn.Module):
         return torch.mul(self.v, self.live * self.rate**0.5)
 
     def forward(self, x: Tensor, w: Tensor | None = None) -> Tensor:
-        logits: Tensor = self.space.switched(self.net, x, self.weights() if w is None else w)
+        logits: Tensor = switchable(self.space).switched(self.net, x, self.weights() if w is None else w)
         return logits
 
     @torch.no_grad()
@@ -88,11 +90,11 @@ class Search:
 
     def __init__(self, job: Job, method: Any) -> None:
         self.job, self.method = job, method
-        self.circuit = job.space.circuit(job.task)
+        self.circuit = switchable(job.space).circuit(job.task)
         strength = [method.zero_strength if s.feeds is None else method.strength for s in self.circuit.switches]
         self.relevance = Relevance(self.circuit, np.array(strength), method.dependency)
         with seeded(job.seeds.number("supernet")):
-            net: Any = job.space.supernet(job.task)
+            net: Any = new_supernet(job.space, job.task)
         self.net: Any = job.engine.place(Switched(job.space, net, self.relevance, method.rate))
         self.recipe = Recipe(
             epochs=method.rounds * method.epochs, batch=method.batch, lr=method.lr, momentum=method.momentum,
@@ -111,11 +113,11 @@ class Search:
         )  # fmt: skip
         return fit(training)
 
-    def _draw(self, rng: np.random.Generator, images: int) -> Drawn:
+    def _draw(self, rng: np.random.Generator, images: int) -> StepDraw:
         """Nothing; but what runs depends on which switches are on and on whether the curvature is measured."""
-        return Drawn(same=(self.measuring, int(self.relevance.on.sum())))
+        return StepDraw(same=(self.measuring, int(self.relevance.on.sum())))
 
-    def _loss(self, x: Tensor, y: Tensor, drawn: Drawn) -> dict[str, Tensor]:
+    def _loss(self, x: Tensor, y: Tensor, drawn: StepDraw) -> dict[str, Tensor]:
         """E_D of a batch. The curvature is taken along: one more backward pass, of the switches' gradients only."""
         w = self.net.weights()
         logits = self.net(x, w)
@@ -167,7 +169,8 @@ class Search:
     def _wipe(self, optimiser: torch.optim.SGD | None = None) -> None:
         """Operations that are off leave the network, and the optimiser forgets their momentum."""
         off = [p for s, on in zip(self.circuit.switches, self.relevance.on, strict=True) if not on for p in s.picks]
-        self.net.net.wipe(off)
+        if isinstance(self.net.net, Wipeable):
+            self.net.net.wipe(off)
         if optimiser is not None:
             for group in optimiser.param_groups:
                 for p in group["params"]:

@@ -33,7 +33,9 @@ from sartor.methods.sharing import recalibrate_paths
 from sartor.predictors.contributions import entries, estimate, forced
 from sartor.predictors.joint import Again, Paths, correlation, expressed
 from sartor.predictors.shrinkage import led, shrunk
-from sartor.spaces.draw import Drawn
+from sartor.spaces.base import new_supernet
+from sartor.spaces.capabilities import Elastic, prepared
+from sartor.spaces.supernet import StepDraw
 
 _FIRST = 16  # passes that see all images, at least: few are enough for what leads, and doubt must be known
 _DECK = 36  # images to which paths are dealt evenly: a GPU meets the same shapes again
@@ -106,13 +108,14 @@ class BINAS(Method):
     def search(self, job: Job) -> Found:
         """All phases; each resumes from what it left in the run directory."""
         with seeded(job.seeds.number("supernet")):
-            net = job.engine.place(job.space.supernet(job.task))
+            net = job.engine.place(new_supernet(job.space, job.task))
         history = {"heaviest": self._train_heaviest(job, net)}
         teacher = net.extract(job.space.heaviest)
         recalibrate(teacher, calibration(job.feed, job.splits), job.engine.cast(lambda x, _: teacher(x)))
         teacher.eval().requires_grad_(False)
         self._sort(job, net)
-        net.inherit()
+        if isinstance(net, Elastic):
+            net.inherit()
         history["multipath"] = self._train_multipath(job, net, teacher)
         recalibrate_paths(job, net)
         seconds = time.monotonic()
@@ -140,7 +143,7 @@ class BINAS(Method):
     def _train_heaviest(self, job: Job, net: Any) -> Any:
         heaviest = job.space.heaviest
 
-        def loss(x: torch.Tensor, y: torch.Tensor, drawn: Drawn) -> dict[str, torch.Tensor]:
+        def loss(x: torch.Tensor, y: torch.Tensor, drawn: StepDraw) -> dict[str, torch.Tensor]:
             return {"loss": distill.label_loss(net(x, heaviest), y, self.smoothing)}
 
         recipe = self._recipe(self.heaviest_epochs, self.heaviest_lr, self.heaviest_decay)
@@ -148,7 +151,7 @@ class BINAS(Method):
 
     def _train_multipath(self, job: Job, net: Any, teacher: Any) -> Any:
         def draw(rng: np.random.Generator, images: int) -> Any:
-            return net.prepared(job.space.sample_picks(rng, images), job.engine.device)
+            return prepared(net, job.space.sample_picks(rng, images), job.engine.device)
 
         def loss(x: torch.Tensor, y: torch.Tensor, paths: Any) -> dict[str, torch.Tensor]:
             with torch.no_grad():
@@ -179,7 +182,8 @@ class BINAS(Method):
             with job.engine.autocast():
                 loss = distill.label_loss(net(x, job.space.heaviest), y, 0.0)
             loss.backward()  # type: ignore[no-untyped-call]
-        net.sort_channels()
+        if isinstance(net, Elastic):
+            net.sort_channels()
         net.zero_grad()
 
     # measuring -----------------------------------------------------------------------------------

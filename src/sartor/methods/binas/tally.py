@@ -18,7 +18,8 @@ from sartor.engine.device import Engine
 from sartor.engine.replay import Repeated
 from sartor.methods.base import Job
 from sartor.spaces.base import Picks
-from sartor.spaces.draw import Drawn
+from sartor.spaces.capabilities import prepared
+from sartor.spaces.supernet import StepDraw
 
 _SAVE_EVERY = 5.0  # seconds between saves
 
@@ -34,7 +35,7 @@ def per_forward(device: str) -> int:
 def _logits(engine: Engine, net: Any, tensors: Sequence[Tensor], same: Any) -> Tensor:
     images, *paths = tensors
     with engine.autocast():
-        logits: Tensor = net(images, Drawn(tuple(paths), same))
+        logits: Tensor = net(images, StepDraw(tuple(paths), same))
     return logits
 
 
@@ -102,8 +103,8 @@ class Tally:
             if self.mirror:
                 many = _mirrored(many, np.repeat([row % 2 == 1 for row in rows], count))
             who = np.concatenate([paths(row, number, start, count) for row in rows])
-            drawn = net.prepared(who, many.device)
-            if isinstance(drawn, Drawn):
+            drawn = prepared(net, who, many.device)
+            if isinstance(drawn, StepDraw):
                 logits = self.logits((many, *drawn.tensors), drawn.same)
             else:
                 with job.engine.autocast():

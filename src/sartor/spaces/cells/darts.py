@@ -20,7 +20,7 @@ from sartor.core.arch import Arch, Choice
 from sartor.core.errors import BadInput
 from sartor.core.quadratic import Limit, Quadratic
 from sartor.core.task import Task
-from sartor.spaces.base import Gates, Part, Picks, Space
+from sartor.spaces.base import Gates, Part, Picks, SharedSpace
 from sartor.spaces.cells.genotype import INPUTS, OPERATIONS, Cell, Genotype, read
 from sartor.spaces.drawing import Drawing
 
@@ -41,10 +41,10 @@ def _pairs(node: int) -> list[tuple[int, int]]:
 
 @final
 @dataclass(frozen=True)
-class Darts(Space):
+class Darts(SharedSpace):
     """Cells of separable convolutions, poolings and identities, stacked (DARTS, XNAS)."""
 
-    free: ClassVar[str | None] = "freecells"
+    free: ClassVar[str] = "freecells"  # with the same options, but every operation is on or off by itself
 
     cells: int | None = None
     channels: int | None = None

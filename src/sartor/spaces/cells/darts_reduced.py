@@ -21,7 +21,7 @@ from sartor.core.arch import Arch, Choice
 from sartor.core.errors import BadInput
 from sartor.core.quadratic import Quadratic
 from sartor.core.task import Task
-from sartor.spaces.base import Gates, Part, Picks, Space
+from sartor.spaces.base import Gates, Part, Picks, SharedSpace
 from sartor.spaces.cells.darts import KINDS, NODES, Darts, When, frame_parts, operation_part
 from sartor.spaces.cells.genotype import INPUTS, OPERATIONS, Cell, Genotype
 from sartor.spaces.drawing import Drawing
@@ -49,7 +49,7 @@ class Node:
 
 @final
 @dataclass(frozen=True)
-class DartsReduced(Space):
+class DartsReduced(SharedSpace):
     """Cells whose nodes choose inputs and operations independently: what NASI searches (NASI, appendix B.2)."""
 
     cells: int | None = None

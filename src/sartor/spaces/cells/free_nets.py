@@ -12,11 +12,12 @@ from torch import Tensor, nn
 
 from sartor.core.arch import Arch
 from sartor.core.task import Task
-from sartor.spaces.base import Gates, Picks, Supernet
+from sartor.spaces.base import Gates, Picks
 from sartor.spaces.cells.genotype import INPUTS, OPERATIONS
 from sartor.spaces.cells.grouped import Source, mixed_cell, sources
 from sartor.spaces.cells.nets import CellNet, Frame, MixedCell
 from sartor.spaces.cells.ops import Classifier, LargeStem, SmallStem
+from sartor.spaces.supernet import Supernet
 
 if TYPE_CHECKING:
     from sartor.spaces.cells.freecells import FreeCells
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 _WITH_ZERO = 1 + len(OPERATIONS)  # switches an edge
 
 
-class FreeSupernet(nn.Module, Supernet):
+class FreeSupernet(Supernet):
     """All cells of the space in one set of weights; a cell type's decisions hold for all of its replicas."""
 
     def __init__(self, space: FreeCells, frame: Frame, task: Task) -> None:
@@ -39,9 +40,6 @@ class FreeSupernet(nn.Module, Supernet):
         self.grouped = True  # mixtures by few large kernels; else edge by edge, which is the same
         self._plans: dict[tuple[int, int, torch.device], list[Source]] = {}
         self._scales: dict[tuple[int, int, torch.device], Tensor] = {}
-
-    def forward(self, x: Tensor, who: Arch | Picks | Gates) -> Tensor:
-        return self.trace(x, who)[1]
 
     def trace(self, x: Tensor, who: Arch | Picks | Gates) -> tuple[list[Tensor], Tensor]:
         """The features after the stem and after every cell, and the logits."""

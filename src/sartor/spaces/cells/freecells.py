@@ -19,7 +19,7 @@ from sartor.core.arch import Arch, Choice, canonical
 from sartor.core.errors import BadInput
 from sartor.core.quadratic import Limit, Quadratic
 from sartor.core.task import Task
-from sartor.spaces.base import Part, Picks, Space
+from sartor.spaces.base import Part, Picks, SharedSpace
 from sartor.spaces.cells.darts import KINDS, NODES, Darts, operation_part
 from sartor.spaces.cells.genotype import INPUTS, OPERATIONS, ZERO, Cell, Genotype, read
 from sartor.spaces.drawing import Drawing
@@ -43,7 +43,7 @@ def _holding(*nodes: int) -> tuple[int, ...]:
 
 @final
 @dataclass(frozen=True)
-class FreeCells(Space):
+class FreeCells(SharedSpace):
     """Cells with any operations on any edges, stacked (BayesNAS)."""
 
     cells: int | None = None

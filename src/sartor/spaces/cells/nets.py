@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from sartor.core.arch import Arch
 from sartor.core.task import Task
-from sartor.spaces.base import Gates, Picks, Supernet
+from sartor.spaces.base import Gates, Picks
 from sartor.spaces.cells.genotype import INPUTS, OPERATIONS, Cell, Genotype
 from sartor.spaces.cells.grouped import Source, mixed_cell, sources
 from sartor.spaces.cells.ops import (
@@ -28,6 +28,7 @@ from sartor.spaces.cells.ops import (
     operation,
 )  # fmt: skip
 from sartor.spaces.ops import free
+from sartor.spaces.supernet import Supernet
 
 _STEM_MULTIPLIER = 3  # width of the small stem, in widths of the first cells
 _LEAST_SIDE = 4  # a map smaller than this is not reduced any more
@@ -235,7 +236,7 @@ class Cells(Protocol):
     def genotype(self, arch: Arch) -> Genotype: ...
 
 
-class DartsSupernet(nn.Module, Supernet):
+class DartsSupernet(Supernet):
     """All cells of the space in one set of weights; a cell type's decisions hold for all of its replicas."""
 
     def __init__(self, space: Cells, frame: Frame, task: Task) -> None:
@@ -250,9 +251,6 @@ class DartsSupernet(nn.Module, Supernet):
         # Mixtures by few large kernels, or edge by edge; None: the former on a GPU, which small kernels starve.
         self.grouped: bool | None = None
         self._plans: dict[tuple[bool, int, torch.device], list[Source]] = {}
-
-    def forward(self, x: Tensor, who: Arch | Picks | Gates) -> Tensor:
-        return self.trace(x, who)[1]
 
     def trace(self, x: Tensor, who: Arch | Picks | Gates) -> tuple[list[Tensor], Tensor]:
         """The features after the stem and after every cell, and the logits."""

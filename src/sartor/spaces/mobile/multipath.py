@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from sartor.spaces.base import Picks
-from sartor.spaces.draw import Drawn
 from sartor.spaces.mobile.elastic import CONFIGS, BlockPlan
+from sartor.spaces.supernet import StepDraw
 
 _BLOCKS = 4  # blocks of a stage in the supernet
 _SHALLOWEST = 2  # depth option d means d + 2 blocks
@@ -73,15 +73,15 @@ class _Draft:
 StageLayout = tuple[tuple[tuple[int, bool], ...], tuple[int, ...]]
 
 
-def prepare(picks: Picks, device: torch.device) -> Drawn:
+def prepare(picks: Picks, device: torch.device) -> StepDraw:
     """A batch of paths, five choices a stage, as two tensors (places; who has squeeze-excitation) and their layout."""
     drafts = [_Draft(picks[:, 5 * s : 5 * s + 5]) for s in range(picks.shape[1] // 5)]
     places = _sent(np.concatenate([a for d in drafts for a in d.numbers()]), device)
     squeezes = _sent(np.concatenate([c % 2 == 1 for d in drafts for c in d.configs]), device)
-    return Drawn((places, squeezes), tuple(d.layout() for d in drafts))
+    return StepDraw((places, squeezes), tuple(d.layout() for d in drafts))
 
 
-def stage_plans(paths: Drawn) -> list[StagePlan]:
+def stage_plans(paths: StepDraw) -> list[StagePlan]:
     """The plans of all stages, as views of what `prepare` sent."""
     layouts = cast(tuple[StageLayout, ...], paths.same)
     places, squeezes = paths.tensors

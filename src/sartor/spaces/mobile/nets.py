@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from sartor.core.arch import Arch
 from sartor.core.task import Task
-from sartor.spaces.base import Gates, Picks, Supernet
-from sartor.spaces.draw import Drawn
+from sartor.spaces.base import Gates, Picks
 from sartor.spaces.mobile.elastic import ElasticBlock
 from sartor.spaces.mobile.multipath import many_paths, prepare, stage_plans
 from sartor.spaces.ops import Head, InvertedResidual, Stem, initialise
+from sartor.spaces.supernet import StepDraw, Supernet
 
 if TYPE_CHECKING:
     from sartor.spaces.mobile.space import Frame
@@ -52,7 +52,7 @@ class MobileNet(nn.Module):
         return self.trace(x)[1]
 
 
-class MobileSupernet(nn.Module, Supernet):
+class MobileSupernet(Supernet):
     """Every network of the mobile space in one set of shared weights (see `_elastic`)."""
 
     def __init__(self, frame: Frame, task: Task) -> None:
@@ -70,18 +70,15 @@ class MobileSupernet(nn.Module, Supernet):
         self.head = Head(inputs, frame.head, frame.hidden, task.classes)
         initialise(self)
 
-    def forward(self, x: Tensor, who: Arch | Picks | Drawn | Gates) -> Tensor:
-        return self.trace(x, who)[1]
-
-    def prepared(self, picks: Picks, device: torch.device) -> Drawn:
+    def prepared(self, picks: Picks, device: torch.device) -> StepDraw:
         """The paths as the stages run them."""
         return prepare(picks, device)
 
-    def trace(self, x: Tensor, who: Arch | Picks | Drawn | Gates) -> tuple[list[Tensor], Tensor]:
+    def trace(self, x: Tensor, who: Arch | Picks | StepDraw | Gates) -> tuple[list[Tensor], Tensor]:
         """The features after the stem and after every stage, and the logits."""
         features = [self.stem(x)]
         paths = prepare(who, x.device) if isinstance(who, np.ndarray) else who
-        plans = stage_plans(paths) if isinstance(paths, Drawn) else None
+        plans = stage_plans(paths) if isinstance(paths, StepDraw) else None
         for s, blocks in enumerate(self.stages):
             x = features[-1]
             if isinstance(who, Arch):

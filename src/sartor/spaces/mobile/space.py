@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, final
 from sartor.core.arch import Arch, Choice
 from sartor.core.errors import BadInput
 from sartor.core.task import Task
-from sartor.spaces.base import Part, Shape, Space
+from sartor.spaces.base import Part, Shape, SharedSpace
 from sartor.spaces.drawing import Aspect, Drawing, Stage
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ _LEAST_SIDE = {"paper": 112, "medium": 48, "small": 20, "tiny": 1}
 
 @final
 @dataclass(frozen=True)
-class Mobile(Space):
+class Mobile(SharedSpace):
     """MobileNetV3-like networks: depth, expansion, kernel and squeeze-excitation of every block (BINAS)."""
 
     preset: str = "auto"

@@ -16,7 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sartor.core.arch import Arch
-from sartor.spaces.base import Gates, Picks, Supernet
+from sartor.spaces.base import Gates, Picks
+from sartor.spaces.supernet import Supernet
 
 if TYPE_CHECKING:
     from sartor.core.task import Task
@@ -158,7 +159,7 @@ def _pools(sides: Sequence[int]) -> nn.ModuleList:
     return nn.ModuleList(pool(a % 2 == 1) if a != b else nn.Identity() for a, b in zip(before, sides, strict=True))
 
 
-class OneShotSupernet(nn.Module, Supernet):
+class OneShotSupernet(Supernet):
     """Every network of the space in one set of shared weights."""
 
     def __init__(self, space: NasBench1Shot1, task: Task) -> None:
@@ -169,9 +170,6 @@ class OneShotSupernet(nn.Module, Supernet):
         self.cells = nn.ModuleList(MixedCell(space, inputs, channels) for inputs, channels, _ in frames)
         self.pools = _pools([side for _, _, side in frames])
         self.head = Head((space.nodes + 1) * frames[-1][1], task.classes)
-
-    def forward(self, x: Tensor, who: Arch | Picks | Gates) -> Tensor:
-        return self.trace(x, who)[1]
 
     def trace(self, x: Tensor, who: Arch | Picks | Gates) -> tuple[list[Tensor], Tensor]:
         """The features after the stem and after every cell, and the logits."""

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from sartor.core.arch import Arch, Choice
 from sartor.core.errors import BadInput
 from sartor.core.task import Task
-from sartor.spaces.base import Part, Shape, Space
+from sartor.spaces.base import Part, Shape, SharedSpace
 from sartor.spaces.drawing import Drawing, Edge, Graph
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def subsets(before: int, count: int) -> tuple[tuple[int, ...], ...]:
 
 @final
 @dataclass(frozen=True)
-class NasBench1Shot1(Space):
+class NasBench1Shot1(SharedSpace):
     """Cells whose nodes choose an operation and their inputs (NAS-Bench-1Shot1, spaces S1, S2, S3)."""
 
     variant: Literal["S1", "S2", "S3"] = "S1"

@@ -15,8 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sartor.core.arch import Arch
-from sartor.spaces.base import Gates, Picks, Supernet
+from sartor.spaces.base import Gates, Picks
 from sartor.spaces.pooling import AvgPool2d
+from sartor.spaces.supernet import Supernet
 
 if TYPE_CHECKING:
     from sartor.core.task import Task
@@ -189,7 +190,7 @@ class CellNet(nn.Module):
         return self.trace(x)[1]
 
 
-class CellSupernet(nn.Module, Supernet):
+class CellSupernet(Supernet):
     """Every network of the space in one set of shared weights."""
 
     def __init__(self, cells: int, channels: int, task: Task) -> None:
@@ -200,9 +201,6 @@ class CellSupernet(nn.Module, Supernet):
         self.stages = nn.ModuleList(
             nn.ModuleList(MixedCell(channels * 2**stage) for _ in range(cells)) for stage in range(3)
         )
-
-    def forward(self, x: Tensor, who: Arch | Picks | Gates) -> Tensor:
-        return self.trace(x, who)[1]
 
     def trace(self, x: Tensor, who: Arch | Picks | Gates) -> tuple[list[Tensor], Tensor]:
         """The features after the stem and after every stage, and the logits."""

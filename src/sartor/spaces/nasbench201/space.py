@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, final
 from sartor.core.arch import Arch, Choice
 from sartor.core.errors import BadInput
 from sartor.core.task import Task
-from sartor.spaces.base import Part, Shape, Space
+from sartor.spaces.base import Part, Shape, SharedSpace
 from sartor.spaces.drawing import Drawing, Edge, Graph
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _LEAST_SIDE = 8  # two halvings must leave more than one pixel for the batch-nor
 
 @final
 @dataclass(frozen=True)
-class NasBench201(Space):
+class NasBench201(SharedSpace):
     """One cell of six edges and five operations, repeated in three stages (NAS-Bench-201)."""
 
     cells: int = 5  # of every stage

@@ -18,9 +18,10 @@ from torch import Tensor, nn
 
 from sartor.core.arch import Arch
 from sartor.core.task import Task
-from sartor.spaces.base import Gates, Picks, Supernet
+from sartor.spaces.base import Gates, Picks
 from sartor.spaces.ops import free
 from sartor.spaces.pooling import AvgPool2d
+from sartor.spaces.supernet import Supernet
 from sartor.spaces.treecell.tree import EDGES, HALVES, PATHS, ROOTS, children, through, way
 
 if TYPE_CHECKING:
@@ -242,7 +243,7 @@ class TreeNet(nn.Module):
         return self.trace(x)[1]
 
 
-class TreeSupernet(nn.Module, Supernet):
+class TreeSupernet(Supernet):
     """All networks of the space in one set of weights: every block with its nine paths."""
 
     ways_PE: Tensor
@@ -258,9 +259,6 @@ class TreeSupernet(nn.Module, Supernet):
         self.register_buffer("ways_PE", torch.tensor([[edges.index(e) for e in way(p)] for p in PATHS]), False)
         for name, table in zip(_TABLES, space.tables, strict=True):
             self.register_buffer(name, torch.from_numpy(table).float(), False)
-
-    def forward(self, x: Tensor, who: Arch | Picks | Gates) -> Tensor:
-        return self.trace(x, who)[1]
 
     def trace(self, x: Tensor, who: Arch | Picks | Gates) -> tuple[list[Tensor], Tensor]:
         """The features after the stem and after every stage, and the logits."""

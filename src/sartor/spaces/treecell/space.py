@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from sartor.core.arch import Arch, Choice, canonical
 from sartor.core.errors import BadInput
 from sartor.core.task import Task
-from sartor.spaces.base import Part, Picks, Space
+from sartor.spaces.base import Part, Picks, SharedSpace
 from sartor.spaces.drawing import Drawing, Grid
 from sartor.spaces.switches import Circuit, Switch
 from sartor.spaces.treecell.tree import EDGES, HALVES, PATHS, ROOTS, through, way
@@ -49,7 +49,7 @@ SUBSETS = tuple(
 
 @final
 @dataclass(frozen=True)
-class TreeCells(Space):
+class TreeCells(SharedSpace):
     """Bottlenecks with any of the nine paths of a tree cell, each block free to differ (BayesNAS, proxyless)."""
 
     blocks: int | None = None  # of each of the three stages; the paper's are 18
