@@ -31,7 +31,6 @@ from sartor.data.open import open_data
 from sartor.data.split import split
 from sartor.engine.curvature.hessian import diagonal
 from sartor.engine.device import Engine
-from sartor.engine.distill import label_loss
 from sartor.engine.feed import Feed
 from sartor.engine.fit import Training, fit, nothing
 from sartor.methods.base import Job
@@ -71,7 +70,7 @@ def seconds(what: str, given: argparse.Namespace) -> tuple[list[float], float]:
             net.v.requires_grad_(False)
 
             def loss(x, y, drawn):
-                return {"loss": label_loss(net(x), y, 0.0)}
+                return {"loss": this.task.loss(net(x), y)}
 
             history = fit(
                 Training("plain", net, loss, search.recipe, this.feed, this.splits.train, this.run, draw=nothing)

@@ -49,14 +49,14 @@ def measure(engine: Engine, task: Task, batch: int, repeats: int) -> dict:
             p.grad = None
         with engine.autocast():
             if kind == "heaviest":
-                loss = distill.label_loss(net(x, space.heaviest), y, 0.1)
+                loss = task.loss(net(x, space.heaviest), y, 0.1)
             else:
                 features, logits = net.trace(x, StepDraw(tuple(paths), same))
-                loss = distill.label_loss(logits, y, 0.1)
+                loss = task.loss(logits, y, 0.1)
                 if kind == "with teacher":
                     with torch.no_grad():
                         theirs, target = teacher.trace(x)
-                    loss = loss + distill.imitation_loss(logits, target) + distill.feature_loss(features, theirs)
+                    loss = loss + task.imitation(logits, target) + distill.feature_loss(features, theirs)
         loss.backward()
         return [p.grad for p in net.parameters()]
 

@@ -88,7 +88,7 @@ def test_loaded_model_equals_torch(model, file):
     loaded = OnnxModel(file)
     assert expected.std(0).min() > 1e-3  # the images are told apart, so agreement means something
     np.testing.assert_allclose(loaded.logits(images), expected.numpy(), rtol=1e-4, atol=1e-4)
-    probabilities = loaded.probabilities(images)
+    probabilities = TASK.probabilities(loaded.logits(images))
     np.testing.assert_allclose(probabilities, expected.softmax(1).numpy(), atol=1e-5)
     np.testing.assert_allclose(probabilities.sum(1), 1, atol=1e-6)
 

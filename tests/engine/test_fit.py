@@ -6,7 +6,6 @@ from torch import nn
 
 from sartor.core.errors import BadInput, Diverged, RunError
 from sartor.engine import checkpoint
-from sartor.engine.distill import label_loss
 from sartor.engine.evaluate import accuracy, correct, recalibrate
 from sartor.engine.fit import Training, fit
 from sartor.engine.network import calibration, train_network
@@ -33,7 +32,7 @@ class Training4:
         self.hook(self.calls, x)
         self.calls += 1
         logits = self.net(x, self.job.space.sample_picks(rng, len(y)))
-        return {"loss": label_loss(logits, y, 0.1), "size": torch.tensor(float(len(y)))}
+        return {"loss": self.job.task.loss(logits, y, 0.1), "size": torch.tensor(float(len(y)))}
 
     def run(self):
         history = fit(self.training)

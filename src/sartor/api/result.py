@@ -12,6 +12,8 @@ import numpy as np
 from sartor.core.arch import Arch, Choice
 from sartor.core.errors import BadInput, RunError
 from sartor.core.quadratic import Quadratic
+from sartor.core.task import MultiLabel, Task
+from sartor.runs.codec import decode
 from sartor.runs.directory import Run, read_json
 from sartor.solvers.base import Frontier
 
@@ -64,6 +66,12 @@ class Result:
         return tuple(self._preprocessing["labels"])
 
     @cached_property
+    def task(self) -> Task:
+        """What the network is for: classes, one or several labels an image, the images' shape."""
+        known = self._preprocessing
+        return decode(Task, known.get("task") or {**known, "classes": len(self.labels)}, "preprocessing.json: ")
+
+    @cached_property
     def model(self) -> nn.Module:
         """The trained PyTorch network; its input is normalised images (see preprocessing.json)."""
         from sartor.compression.given import reopen
@@ -72,7 +80,7 @@ class Result:
         return reopen(self.path)
 
     def predict(self, images: str | Path | Sequence[str | Path] | np.ndarray) -> list[dict[str, Any]]:
-        """Classes with probabilities, best first, from the exported model.
+        """Classes with probabilities, best first, from the exported model; of several labels an image, all above half.
 
         `images` are files, or pixels 0..255 as an array (N, C, S, S).
         """
@@ -80,13 +88,12 @@ class Result:
             images = [images]
         if not len(images):
             return []
-        probabilities = self._onnx.probabilities(self._pixels(images))
-        found = []
-        for row in probabilities:
-            order = np.argsort(-row)
-            found.append(
-                {"label": self.labels[order[0]], "probabilities": {self.labels[k]: float(row[k]) for k in order}}
-            )
+        found: list[dict[str, Any]] = []
+        for row in self.task.probabilities(self._onnx.logits(self._pixels(images))):
+            chances = {self.labels[k]: float(row[k]) for k in np.argsort(-row)}
+            found.append({"label": next(iter(chances)), "probabilities": chances})
+            if isinstance(self.task, MultiLabel):
+                found[-1]["labels"] = [label for label, chance in chances.items() if chance > 0.5]
         return found
 
     def explain(self) -> dict[str, Any]:

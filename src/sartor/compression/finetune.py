@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from sartor.compression.given import Job
-from sartor.engine.distill import imitation_loss, label_loss
 from sartor.engine.evaluate import accuracy, recalibrate
 from sartor.engine.fit import History, Training, fit, nothing
 from sartor.engine.network import TEACHER_WEIGHT, calibration
@@ -41,12 +40,12 @@ def finetune(
 
     def loss(x: Tensor, y: Tensor, drawn: StepDraw) -> dict[str, Tensor]:
         logits = net(x)
-        labels = label_loss(logits, y, recipe.smoothing)
+        labels = job.task.loss(logits, y, recipe.smoothing)
         if teacher is None:
             return {"loss": labels}
         with torch.no_grad():
             target = teacher(x)
-        imitation = imitation_loss(logits, target)
+        imitation = job.task.imitation(logits, target)
         return {"loss": labels + TEACHER_WEIGHT * imitation, "labels": labels, "imitation": imitation}
 
     def hold(training: Training, optimiser: torch.optim.SGD, epoch: int, step: int, steps: int) -> None:

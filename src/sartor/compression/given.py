@@ -31,6 +31,7 @@ from sartor.engine.seeding import seeded
 from sartor.pipeline.options import LARGEST_IMAGE, costs
 from sartor.pipeline.options import Options as FitOptions
 from sartor.pipeline.rebuild import rebuild
+from sartor.runs.codec import decode
 from sartor.runs.directory import Run, read_json
 
 PICKLES = (".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt")
@@ -139,7 +140,8 @@ def reopen(path: Path, module: nn.Module | None = None) -> nn.Module:
     described = read_json(path / "model/arch.json")
     if "given" not in described:
         return rebuild(path)
-    net = module if module is not None else open_network(described["given"], Task(**described["task"]))
+    task = decode(Task, described["task"], "arch.json: ")
+    net = module if module is not None else open_network(described["given"], task)
     net = apply(net, Plan.from_json(read_json(path / "model/plan.json")))
     load_weights(net, path / "model/weights.safetensors")
     return net.eval()

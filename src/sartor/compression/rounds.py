@@ -21,9 +21,8 @@ from sartor.core.errors import BadInput, Infeasible
 from sartor.core.quadratic import Limit, Quadratic
 from sartor.costs.base import CostTable
 from sartor.engine import checkpoint
-from sartor.engine.curvature.hessian import diagonal
-from sartor.engine.curvature.recursive import recursive_diagonals
-from sartor.engine.distill import label_loss
+from sartor.engine.curvature.hessian import diagonal, likelihood_of
+from sartor.engine.curvature.recursive import Version, recursive_diagonals
 from sartor.engine.evaluate import accuracy
 from sartor.engine.fit import Training, fit, nothing
 from sartor.runs.directory import Run
@@ -187,7 +186,7 @@ def _round(job: Job, sparse: Sparse, t: int, limits: Mapping[str, float]) -> dic
     prior, recipe = sparse.prior, job.options.round_recipe()
 
     def loss(x: Tensor, y: Tensor, drawn: StepDraw) -> dict[str, Tensor]:
-        return {"loss": label_loss(sparse.net(x), y, recipe.smoothing)}
+        return {"loss": job.task.loss(sparse.net(x), y, recipe.smoothing)}
 
     def shrink(training: Training, optimiser: torch.optim.SGD, epoch: int, step: int, steps: int) -> None:
         # A gradient moves the weights by lr / (1 - momentum) in the end: so must the penalty's.
@@ -218,11 +217,12 @@ def hessians(job: Job, net: nn.Module) -> dict[str, Tensor]:
 
     ``auto`` is the recursion, or sampled Gauss-Newton for networks that it cannot follow.
     """
-    how = job.options.hessian
+    how, likelihood = job.options.hessian, likelihood_of(job.task)
     index = np.sort(job.feed.seeds.rng("hessian images").permutation(job.splits.train)[: job.options.hessian_images])
     if how != "sampled":
         try:
-            return recursive_diagonals(net, job.feed.plain(index, 256), "mean" if how == "mean" else "diagonal")
+            version: Version = "mean" if how == "mean" else "diagonal"
+            return recursive_diagonals(net, job.feed.plain(index, 256), version, likelihood)
         except BadInput as error:
             if how != "auto":
                 raise
@@ -230,7 +230,8 @@ def hessians(job: Job, net: nn.Module) -> dict[str, Tensor]:
     net.eval()
     weights = {f"{name}.weight": layer.weight for name, layer in layers(net).items()}
     generator = job.feed.seeds.torch("hessian labels", device=job.engine.device)
-    found = diagonal(net, list(weights.values()), job.feed.plain(index, 32), "sampled", generator=generator)
+    batches = job.feed.plain(index, 32)
+    found = diagonal(net, list(weights.values()), batches, "sampled", likelihood=likelihood, generator=generator)
     return dict(zip(weights, found, strict=True))
 
 

@@ -80,7 +80,7 @@ def data(job: Job) -> list[str]:
     job.run.write("splits.json", {
         **job.splits.to_json(), "name": job.images.name, "classes": list(job.images.class_names),
         "digest": job.images.digest(), "digest_of": job.images.digest_of,
-        "task": {"classes": job.task.classes, "image": job.task.image, "channels": job.task.channels},
+        "task": job.task.to_json(),
         "mean": list(job.feed.mean), "std": list(job.feed.std),
         "skipped": [{"name": s.name, "reason": s.reason} for s in job.images.skipped],
     })  # fmt: skip
@@ -328,7 +328,7 @@ def train(cut: Cut) -> list[str]:
     history, inherited = finetune(job, net, teacher, masks, name)
     run.write("training.json", {
         "history": history, "seconds": time.monotonic() - start, "inherited_val_accuracy": inherited, "kept": "trained",
-        "val_accuracy": accuracy(net, job.feed, job.splits.val),
+        "metric": job.task.metric, "val_accuracy": accuracy(net, job.feed, job.splits.val),
         "test_accuracy": accuracy(net, job.feed, job.splits.test), "given_val_accuracy": before,
     })  # fmt: skip
     checkpoint.save(run.path / "model/trained.safetensors", net.state_dict())
@@ -352,8 +352,7 @@ def export(cut: Cut) -> list[str]:
     write_preprocessing(folder / "preprocessing.json", job.task, job.feed.mean, job.feed.std, job.images.class_names)
     solution = cut.run.read("solution.json")
     cut.run.write("model/arch.json", {
-        "given": job.options.model, "task": {"classes": job.task.classes, "image": job.task.image,
-                                             "channels": job.task.channels},
+        "given": job.options.model, "task": job.task.to_json(),
         "architecture": solution["architecture"], "picks": solution["solution"]["picks"],
         "string": solution["string"], "onnx_error": error,
     })  # fmt: skip

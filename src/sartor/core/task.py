@@ -1,14 +1,156 @@
-"""What a network is for: how many classes, and images of which shape."""
+"""What a network is for: what its outputs mean, how they are trained and judged, and images of which shape.
+
+Nothing else in Sartor knows what a label is. torch is imported where it computes, so that `import sartor` stays light.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sartor.core.errors import RunError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Labels = NDArray[np.int64] | NDArray[np.float32]  # of all images, as the task says
+Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """`classes` outputs for images of ``channels x image x image`` pixels."""
+    """One of `classes` for every image of ``channels x image x image`` pixels; labels are its number, int64 (B,)."""
 
     classes: int
     image: int
     channels: int = 3
+
+    kind: ClassVar[str] = "single-label"
+    metric: ClassVar[str] = "accuracy"  # of a whole split, in percent: `measure`
+    outcome: ClassVar[str] = "accuracy"  # the mean of `right`; a metric need not be a mean over images
+    output: ClassVar[str] = "logits; softmax over the last axis gives probabilities"
+
+    def to_json(self) -> dict[str, Any]:
+        """For the files of a run."""
+        return {**asdict(self), "kind": self.kind}
+
+    @staticmethod
+    def variant(data: Mapping[str, Any]) -> type[Task]:
+        """The kind of task that `to_json` wrote; runs older than the second kind say nothing of it."""
+        kind = data.get("kind", Task.kind)
+        if kind not in KINDS:
+            raise RunError(f"a task must be {' or '.join(KINDS)}, but is {kind!r}. Install a newer Sartor.")
+        return KINDS[kind]
+
+    def loss(self, logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
+        """Cross-entropy with label smoothing, the mean over the images."""
+        from torch.nn.functional import cross_entropy
+
+        return cross_entropy(_full(logits), labels, label_smoothing=smoothing)
+
+    def imitation(self, logits: Tensor, teacher: Tensor) -> Tensor:
+        """``KL(teacher || student)`` at temperature 1, the mean over the images."""
+        from torch.nn.functional import kl_div, log_softmax
+
+        student, target = log_softmax(logits.float(), 1), log_softmax(teacher.float(), 1)
+        return kl_div(student, target, reduction="batchmean", log_target=True)
+
+    def right(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """For every image whether it is classified correctly, bool (B,)."""
+        return logits.argmax(1) == labels
+
+    def likelihood(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """The logarithm of the right class's probability for every image, float64 (B,)."""
+        return logits.double().log_softmax(1).gather(1, labels[:, None])[:, 0]
+
+    def measure(self, logits: Tensor, labels: Tensor) -> float:
+        """`metric` over all images of a split."""
+        return 100.0 * float(self.right(logits, labels).cpu().numpy().mean())
+
+    def probabilities(self, logits: Floats) -> Floats:
+        """What exported logits (B, classes) say of every class."""
+        weights = np.exp(logits - logits.max(axis=1, keepdims=True))
+        return np.asarray(weights / weights.sum(axis=1, keepdims=True), np.float32)
+
+    def members(self, labels: Labels, number: int) -> NDArray[np.bool_]:
+        """Which images show class `number`."""
+        return np.asarray(labels == number)
+
+    def random_labels(self, rng: np.random.Generator, count: int) -> Labels:
+        """Labels that mean nothing, for searches without data."""
+        return rng.integers(self.classes, size=count)
+
+
+@dataclass(frozen=True, slots=True)
+class MultiLabel(Task):
+    """Any number of `classes` for every image: a decision each, apart; labels are 0 or 1, float32 (B, classes)."""
+
+    kind: ClassVar[str] = "multi-label"
+    metric: ClassVar[str] = "mean average precision"
+    outcome: ClassVar[str] = "right decisions"
+    output: ClassVar[str] = "logits; the sigmoid of each gives the probability of its label"
+
+    def loss(self, logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
+        """Binary cross-entropy: the sum over the labels, which is the likelihood's, the mean over the images."""
+        from torch.nn.functional import binary_cross_entropy_with_logits as entropy
+
+        return entropy(_full(logits), labels * (1 - smoothing) + smoothing / 2, reduction="sum") / len(labels)
+
+    def imitation(self, logits: Tensor, teacher: Tensor) -> Tensor:
+        """``KL(teacher || student)`` of every label's yes or no, summed over the labels, the mean over the images."""
+        from torch.nn.functional import logsigmoid
+
+        total = logits.float().new_zeros(())
+        for sign in (1, -1):
+            theirs, mine = logsigmoid(sign * teacher.float()), logsigmoid(sign * logits.float())
+            total = total + (theirs.exp() * (theirs - mine)).sum()
+        return total / len(logits)
+
+    def right(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """For every image the share of its decisions that are right, float64 (B,)."""
+        return ((logits > 0) == (labels > 0.5)).double().mean(1)
+
+    def likelihood(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """The mean over the labels of the logarithm of the right decision's probability, float64 (B,)."""
+        from torch.nn.functional import logsigmoid
+
+        return logsigmoid(logits.double() * (2 * labels.double() - 1)).mean(1)
+
+    def measure(self, logits: Tensor, labels: Tensor) -> float:
+        """The mean over the labels of the area under precision and recall; labels that no image has are left out."""
+        found, truth = logits.float().cpu().numpy(), labels.cpu().numpy() > 0.5
+        shown = [average_precision(found[:, k], truth[:, k]) for k in range(self.classes) if truth[:, k].any()]
+        return 100.0 * float(np.mean(shown)) if shown else 0.0
+
+    def probabilities(self, logits: Floats) -> Floats:
+        """What exported logits (B, classes) say of every label, each for itself."""
+        return np.asarray(0.5 * (1.0 + np.tanh(0.5 * logits)), np.float32)
+
+    def members(self, labels: Labels, number: int) -> NDArray[np.bool_]:
+        """Which images have label `number`."""
+        return np.asarray(labels[:, number] > 0.5)
+
+    def random_labels(self, rng: np.random.Generator, count: int) -> Labels:
+        """Labels that mean nothing, for searches without data."""
+        return rng.integers(2, size=(count, self.classes)).astype(np.float32)
+
+
+KINDS: dict[str, type[Task]] = {kind.kind: kind for kind in (Task, MultiLabel)}
+
+
+def _full(logits: Tensor) -> Tensor:
+    """A loss is summed in float32 at least, whatever the network computed in."""
+    return logits if logits.dtype.itemsize > 4 else logits.float()
+
+
+def average_precision(scores: Floats, truth: NDArray[np.bool_]) -> float:
+    """The mean over the images that have a label of the precision among all that score at least as high."""
+    order = np.argsort(-scores, kind="stable")
+    falling, hits = -scores[order], truth[order]
+    last = np.searchsorted(falling, falling, side="right")  # images that score alike are taken together
+    precision = np.cumsum(hits)[last - 1] / last
+    return float(precision[hits].mean())

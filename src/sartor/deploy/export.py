@@ -125,12 +125,13 @@ def _few(names: Sequence[str], most: int = 3) -> str:
 def preprocessing(task: Task, mean: Sequence[float], std: Sequence[float]) -> dict[str, Any]:
     """What happens to an image before the network, in words and numbers, for preprocessing.json."""
     return {
+        "task": task.to_json(),
         "image": task.image,
         "channels": task.channels,
         "colour": {1: "greyscale", 3: "RGB"}.get(task.channels, f"{task.channels} channels"),
         "resize": "shorter side to S, centre crop",
         "input": {"name": INPUT, "type": "float32", "layout": "BCHW", "range": [0, 255]},
-        "output": {"name": OUTPUT, "meaning": "logits; softmax over the last axis gives probabilities"},
+        "output": {"name": OUTPUT, "meaning": task.output},
         "normalisation": {"mean": list(mean), "std": list(std), "in_graph": True},
     }
 
@@ -152,7 +153,7 @@ def write_labels(folder: str | Path, names: Sequence[str]) -> None:
 
 
 class OnnxModel:
-    """An exported network, ready to classify: pixels 0..255 in, logits or probabilities out."""
+    """An exported network, ready to classify: pixels 0..255 in, logits out; the task makes probabilities of them."""
 
     def __init__(self, path: str | Path, threads: int = 1) -> None:
         self.path = Path(path)
@@ -179,12 +180,6 @@ class OnnxModel:
             raise BadInput(f"pixels must lie in 0..255, but range from {pixels.min():g} to {pixels.max():g}.")
         out: Floats = self._session.run(None, {self._input: pixels})[0]
         return out
-
-    def probabilities(self, images: ArrayLike) -> Floats:
-        """The softmax of the logits."""
-        logits = self.logits(images)
-        weights = np.exp(logits - logits.max(axis=1, keepdims=True))
-        return np.asarray(weights / weights.sum(axis=1, keepdims=True), np.float32)
 
 
 def _refuse_external_data(path: Path) -> None:

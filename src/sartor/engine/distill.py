@@ -1,4 +1,4 @@
-"""Losses: the labels, and a teacher's outputs and features (BINAS, as PAPERS.md A1 settles it)."""
+"""What a student learns from a teacher's features (BINAS, as PAPERS.md A1 settles it); the rest is the task's."""
 
 from __future__ import annotations
 
@@ -6,17 +6,6 @@ from collections.abc import Sequence
 
 import torch.nn.functional as F
 from torch import Tensor
-
-
-def label_loss(logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
-    """Cross-entropy with label smoothing."""
-    return F.cross_entropy(logits.float(), labels, label_smoothing=smoothing)
-
-
-def imitation_loss(logits: Tensor, teacher: Tensor) -> Tensor:
-    """``KL(teacher || student)`` at temperature 1, averaged over the batch."""
-    student, target = F.log_softmax(logits.float(), 1), F.log_softmax(teacher.float(), 1)
-    return F.kl_div(student, target, reduction="batchmean", log_target=True)
 
 
 def feature_loss(features: Sequence[Tensor], teacher: Sequence[Tensor], scale: float = 1 / 50) -> Tensor:

@@ -1,4 +1,4 @@
-"""Accuracy, and the batch-norm statistics it is measured with."""
+"""How good a network is, and the batch-norm statistics that is measured with."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sartor.data.base import Index
@@ -16,19 +17,25 @@ Forward = Callable[[Tensor], Tensor]
 
 
 @torch.no_grad()
-def correct(forward: Forward, feed: Feed, index: Index, batch: int = 512) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Whether each image of `index` is classified correctly, in order."""
-    right = []
+def outputs(forward: Forward, feed: Feed, index: Index, batch: int = 512) -> tuple[Tensor, Tensor]:
+    """Logits and labels of the images of `index`, in order."""
+    found = []
     for x, y in feed.plain(index, batch):
         with feed.engine.autocast():
-            right.append(forward(x).argmax(1) == y)
-    return torch.cat(right).cpu().numpy()
+            found.append((forward(x), y))
+    logits, labels = zip(*found, strict=True)
+    return torch.cat(logits), torch.cat(labels)
+
+
+def correct(forward: Forward, feed: Feed, index: Index, batch: int = 512) -> NDArray[np.bool_] | NDArray[np.float64]:
+    """How far each image of `index` is classified correctly, in order: 0 or 1, or the share of its labels."""
+    return feed.task.right(*outputs(forward, feed, index, batch)).cpu().numpy()
 
 
 def accuracy(net: nn.Module, feed: Feed, index: Index, batch: int = 512) -> float:
-    """Top-1 accuracy in percent."""
+    """The task's metric in percent."""
     net.eval()
-    return 100.0 * float(correct(net, feed, index, batch).mean())
+    return feed.task.measure(*outputs(net, feed, index, batch))
 
 
 @torch.no_grad()

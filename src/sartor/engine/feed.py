@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from sartor.core.seeds import Seeds
+from sartor.core.task import Task
 from sartor.data.augment import Augment
 from sartor.data.base import Images, Index
 from sartor.data.batches import Batches
@@ -25,6 +26,11 @@ class Feed:
     std: tuple[float, ...]
     seeds: Seeds
     engine: Engine
+
+    @property
+    def task(self) -> Task:
+        """What the images are for."""
+        return self.images.task
 
     def train(
         self, index: Index, batch: int, augment: Augment, name: str, epoch: int

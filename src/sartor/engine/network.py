@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from sartor.data.base import Splits
-from sartor.engine import distill
 from sartor.engine.evaluate import recalibrate
 from sartor.engine.feed import Feed
 from sartor.engine.fit import History, Training, fit, nothing
@@ -33,16 +32,16 @@ def train_network(
 
     def loss(x: Tensor, y: Tensor, drawn: StepDraw) -> dict[str, Tensor]:
         logits = net(x)
-        labels = distill.label_loss(logits, y, recipe.smoothing)
+        labels = feed.task.loss(logits, y, recipe.smoothing)
         if head:
             inner: Any = net.auxiliary_logits
-            labels = labels + recipe.auxiliary * distill.label_loss(inner, y, recipe.smoothing)
+            labels = labels + recipe.auxiliary * feed.task.loss(inner, y, recipe.smoothing)
             net.auxiliary_logits = None  # type: ignore[assignment] # kept, it would keep the step's whole graph
         if teacher is None:
             return {"loss": labels}
         with torch.no_grad():
             target = teacher(x)
-        imitation = distill.imitation_loss(logits, target)
+        imitation = feed.task.imitation(logits, target)
         return {"loss": labels + TEACHER_WEIGHT * imitation, "labels": labels, "imitation": imitation}
 
     history = fit(Training(name, net, loss, recipe, feed, splits.train, run, draw=nothing))

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from sartor.core.quadratic import Array, Quadratic, while_active
 from sartor.data.augment import Augment
-from sartor.engine.distill import label_loss
 from sartor.engine.fit import History, Training, fit
 from sartor.engine.recipe import Recipe
 from sartor.engine.replay import Repeated
@@ -111,14 +110,14 @@ class Search:
 
     def _loss(self, x: Tensor, y: Tensor, mixture: StepDraw) -> dict[str, Tensor]:
         """Line 4 of Algorithm 1: the training loss at the present mixture."""
-        return {"loss": label_loss(self.net(x, self.gates(mixture.tensors)), y, self.recipe.smoothing)}
+        return {"loss": self.job.task.loss(self.net(x, self.gates(mixture.tensors)), y, self.recipe.smoothing)}
 
     def _gradients(self, tensors: Sequence[Tensor], freed: int) -> list[Tensor]:
         """Line 7: the loss on the other half differentiated by the mixture."""
         x, y, *at = tensors
         leaves = [a.detach().requires_grad_() for a in at]
         with self.job.engine.autocast():
-            loss = label_loss(self.net(x, self.gates(self.learner.weights(leaves))), y, self.recipe.smoothing)
+            loss = self.job.task.loss(self.net(x, self.gates(self.learner.weights(leaves))), y, self.recipe.smoothing)
         return list(torch.autograd.grad(loss, leaves))
 
     def _after(self, t: Training, optimiser: torch.optim.SGD, epoch: int, step: int, steps: int) -> None:

@@ -152,7 +152,7 @@ class Reward:
         self._draw(0)
         self.net.to(device)
         self.theta = weights(self.net)
-        self.loss: Loss = LOSSES[options.loss]
+        self.loss: Loss = task.loss if options.loss == "cross_entropy" else LOSSES[options.loss]
         self.allowed = [_allowed(c.options, options.without) for c in space.choices]
 
     def _draw(self, step: int) -> None:
@@ -239,7 +239,7 @@ def _noise(task: Task, batch: int, seeds: Seeds, device: str | torch.device) -> 
 
 
 def _random_labels(task: Task, count: int, seeds: Seeds, step: int, device: torch.device) -> Tensor:
-    labels = seeds.rng("nasi labels", *_moment(step)).integers(task.classes, size=count)
+    labels = task.random_labels(seeds.rng("nasi labels", *_moment(step)), count)
     return torch.from_numpy(labels).to(device)
 
 

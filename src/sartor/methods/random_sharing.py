@@ -10,7 +10,6 @@ import numpy as np
 import torch
 
 from sartor.core.errors import BadInput
-from sartor.engine.distill import label_loss
 from sartor.engine.evaluate import correct
 from sartor.engine.fit import Training, fit
 from sartor.engine.seeding import seeded
@@ -61,7 +60,7 @@ class RandomSharing(Sharing):
             net: Any = job.engine.place(new_supernet(job.space, job.task))
 
         def loss(x: torch.Tensor, y: torch.Tensor, rng: np.random.Generator) -> dict[str, torch.Tensor]:
-            return {"loss": label_loss(net(x, job.space.sample(rng)), y, 0.0)}
+            return {"loss": job.task.loss(net(x, job.space.sample(rng)), y)}
 
         history = fit(Training("sharing", net, loss, self.recipe(), job.feed, job.splits.train, job.run))
         recalibrate_paths(job, net)
@@ -79,7 +78,7 @@ class RandomSharing(Sharing):
         score = LeastSquares().fit(picks[:n], measured[:n], job.space.choices, job.seeds.rng("fit"))
         check = quality(score.batch(picks[n:]), measured[n:], job.seeds.rng("bootstrap"))
         facts = {"history": {"sharing": history}, "best_measured": float(measured.max())}
-        return Found(score, "% accuracy", check, facts)
+        return Found(score, f"% {job.task.outcome}", check, facts)
 
 
 PLUGIN = RandomSharing

@@ -11,6 +11,7 @@ from sartor.core.arch import Arch
 from sartor.core.registry import SPACES
 from sartor.core.task import Task
 from sartor.deploy.export import load_weights
+from sartor.runs.codec import decode
 from sartor.runs.directory import read_json
 
 
@@ -19,6 +20,6 @@ def rebuild(path: Path) -> nn.Module:
     described = read_json(path / "model/arch.json")
     space = dict(described["space"])
     built = config.build(SPACES[space.pop("name")], space, "space")
-    net: nn.Module = built.network(Arch(tuple(described["picks"])), Task(**described["task"]))
+    net: nn.Module = built.network(Arch(tuple(described["picks"])), decode(Task, described["task"], "arch.json: "))
     load_weights(net, path / "model/weights.safetensors")
     return net.eval()

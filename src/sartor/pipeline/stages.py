@@ -67,7 +67,7 @@ def data(c: Context) -> list[str]:
         **c.splits.to_json(),
         "name": c.images.name, "classes": list(c.images.class_names), "digest": c.images.digest(),
         "digest_of": c.images.digest_of,
-        "task": {"classes": c.task.classes, "image": c.task.image, "channels": c.task.channels},
+        "task": c.task.to_json(),
         "mean": list(c.feed.mean), "std": list(c.feed.std),
         "skipped": [{"name": s.name, "reason": s.reason} for s in c.images.skipped],
     })  # fmt: skip
@@ -276,7 +276,7 @@ def _train(cut: Cut) -> list[str]:
         after, kept = before, "inherited"
     results = {
         "history": history, "seconds": time.monotonic() - start, "inherited_val_accuracy": before, "kept": kept,
-        "val_accuracy": after, "test_accuracy": accuracy(net, c.feed, c.splits.test),
+        "metric": c.task.metric, "val_accuracy": after, "test_accuracy": accuracy(net, c.feed, c.splits.test),
     }  # fmt: skip
     if c.run.writer:
         checkpoint.save(cut.run.path / "model/trained.safetensors", net.state_dict())
@@ -315,7 +315,7 @@ def export(cut: Cut) -> list[str]:
         write_preprocessing(folder / "preprocessing.json", c.task, c.feed.mean, c.feed.std, c.images.class_names)
         cut.run.write("model/arch.json", {
             "space": {"name": c.options.space, **c.config()["space"]},
-            "task": {"classes": c.task.classes, "image": c.task.image, "channels": c.task.channels},
+            "task": c.task.to_json(),
             "architecture": arch.named(c.space.choices), "picks": list(arch.picks), "string": c.space.describe(arch),
             "onnx_error": error,
         })  # fmt: skip

@@ -37,6 +37,7 @@ def certificate(base: Run, cut: Run) -> Certificate:
             test_images=len(data.test),
             validation=training.val_accuracy,
             before_fine_tuning=training.inherited_val_accuracy,
+            metric=training.metric,
         ),
         score=Proof(
             method=score.method,

@@ -97,7 +97,8 @@ def _decode(hint: Any, data: Any, where: str) -> Any:
         except BadInput as error:
             raise RunError(f"{where.rstrip(': ')}: {error}") from error
     if dataclasses.is_dataclass(hint):
-        return _instance(hint, data, where)
+        variant = getattr(hint, "variant", None)  # one class of several, which the data name
+        return _instance(variant(data) if variant and isinstance(data, Mapping) else hint, data, where)
     return _plain(hint, data, where)
 
 

@@ -302,6 +302,7 @@ class TrainingFile(RunFile):
     val_accuracy: float
     test_accuracy: float
     given_val_accuracy: float | None = None
+    metric: str = "accuracy"  # what these percentages are: the task's
 
 
 @dataclass(frozen=True)
@@ -401,6 +402,7 @@ class Preprocessing(RunFile):
     output: Output
     normalisation: Normalisation
     labels: tuple[str, ...]
+    task: Task | None = None  # None in runs that knew one kind only
 
 
 # the certificate ---------------------------------------------------------------------------------
@@ -408,12 +410,13 @@ class Preprocessing(RunFile):
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Percent of images right."""
+    """What the task measures a network by (`metric`), in percent."""
 
     test: float
     test_images: int
     validation: float
     before_fine_tuning: float | None
+    metric: str = "accuracy"
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sartor.core.errors import BadInput
+from sartor.core.task import MultiLabel, Task
 
 # B images, C outputs, R rows of a chunk, K entries of all tensors
 How = Literal["exact", "ggn", "sampled", "recursive"]
@@ -73,6 +74,28 @@ class Categorical(Likelihood):
 
 @final
 @dataclass(frozen=True)
+class Bernoulli(Likelihood):
+    """A logit for every label's yes or no: binary cross-entropy, H = diag(p (1 - p))."""
+
+    def loss(self, outputs_BC: Tensor, y: Tensor) -> Tensor:
+        """Summed over the labels."""
+        return F.binary_cross_entropy_with_logits(outputs_BC, y.to(outputs_BC), reduction="sum") / len(y)
+
+    @torch.no_grad()
+    def sample(self, outputs_BC: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Labels."""
+        p = outputs_BC.float().sigmoid()
+        return (torch.empty_like(p).uniform_(generator=generator) < p).float()
+
+    @torch.no_grad()
+    def bend(self, outputs_BC: Tensor, tangents_BCK: Tensor) -> Tensor:
+        """The labels' variances weigh the squared tangent."""
+        p = outputs_BC.sigmoid()[:, :, None]
+        return (p * (1 - p) * tangents_BCK**2).sum(1)
+
+
+@final
+@dataclass(frozen=True)
 class Gaussian(Likelihood):
     """Numbers with noise of the given variance (equation 9): half the squared error over it, H = I / variance."""
 
@@ -100,6 +123,11 @@ class Gaussian(Likelihood):
 
 
 CATEGORICAL = Categorical()
+
+
+def likelihood_of(task: Task) -> Likelihood:
+    """What a task's loss is the negative logarithm of."""
+    return Bernoulli() if isinstance(task, MultiLabel) else CATEGORICAL
 
 
 def diagonal(

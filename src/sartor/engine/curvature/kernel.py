@@ -19,11 +19,14 @@ Norm = Literal["batch", "running", "off"]
 Loss = Callable[[Tensor, Tensor], Tensor]
 LOSSES: dict[str, Loss] = {
     "cross_entropy": F.cross_entropy,
-    "mse": lambda f, y: (
-        F.mse_loss(f, torch.eye(f.shape[-1], dtype=f.dtype, device=f.device)[y], reduction="sum") / len(f)
-    ),
-    "logits": lambda f, y: f.gather(1, y[:, None]).mean(),  # of the target class: no loss at all
+    "mse": lambda f, y: F.mse_loss(f, _targets(f, y), reduction="sum") / len(f),
+    "logits": lambda f, y: (f * _targets(f, y)).sum() / len(f),  # of the target classes: no loss at all
 }
+
+
+def _targets(f: Tensor, y: Tensor) -> Tensor:
+    """A one for every class that an image shows; labels of several classes are that already."""
+    return y.to(f) if y.ndim == 2 else torch.eye(f.shape[-1], dtype=f.dtype, device=f.device)[y]
 
 
 def prepare(net: nn.Module, init: Init, norm: Norm, gain: float = 1.0, seed: int = 0) -> None:

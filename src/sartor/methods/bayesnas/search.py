@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from sartor.core.quadratic import Quadratic, while_active
-from sartor.engine.curvature.hessian import diagonal, sampled_diagonal
-from sartor.engine.distill import label_loss
+from sartor.engine.curvature.hessian import diagonal, likelihood_of, sampled_diagonal
 from sartor.engine.fit import History, Training, fit
 from sartor.engine.recipe import Recipe
 from sartor.engine.seeding import seeded
@@ -89,7 +88,7 @@ class Search:
     """One search; the state that a checkpoint holds beside the network's."""
 
     def __init__(self, job: Job, method: Any) -> None:
-        self.job, self.method = job, method
+        self.job, self.method, self.likelihood = job, method, likelihood_of(job.task)
         self.circuit = switchable(job.space).circuit(job.task)
         strength = [method.zero_strength if s.feeds is None else method.strength for s in self.circuit.switches]
         self.relevance = Relevance(self.circuit, np.array(strength), method.dependency)
@@ -122,8 +121,8 @@ class Search:
         w = self.net.weights()
         logits = self.net(x, w)
         if self.measuring:
-            self.net.curvature += sampled_diagonal(logits, [w], keep=True)[0]
-        return {"loss": label_loss(logits, y, 0.0)}
+            self.net.curvature += sampled_diagonal(logits, [w], self.likelihood, keep=True)[0]
+        return {"loss": self.job.task.loss(logits, y)}
 
     def _after(self, t: Training, optimiser: torch.optim.SGD, epoch: int, step: int, steps: int) -> None:
         """The penalty's part of a step; at the end of a round its lines 2 to 4.
@@ -162,7 +161,7 @@ class Search:
         index = self.job.seeds.rng("hessian").permutation(self.job.splits.train)[: self.method.hessian_images]
         batches = t.feed.plain(np.sort(index), t.recipe.batch)
         w = self.net.weights().detach().requires_grad_()
-        found = diagonal(lambda x: self.net(x, w), [w], batches, self.method.hessian)[0]
+        found = diagonal(lambda x: self.net(x, w), [w], batches, self.method.hessian, likelihood=self.likelihood)[0]
         self.net.train(training)
         return found
 

@@ -16,7 +16,7 @@ from sartor.data.base import Index
 _DOUBT = 0.3  # outcomes of either kind that every image is credited with: none is ever certain
 
 
-def chances(right: Index, size: int) -> Array:
+def chances(right: Array, size: int) -> Array:
     """The chance of every image to be among `size`, from the outcomes (passes, images) of the first part."""
     passes, images = right.shape
     count = right.sum(0)
@@ -40,7 +40,7 @@ def chosen(chance: Array, rng: np.random.Generator) -> Index:
     return np.sort(order[np.minimum(places, len(order) - 1)])
 
 
-def gain(right: Index, chance: Array) -> float:
+def gain(right: Array, chance: Array) -> float:
     """How many epochs of all images one epoch's worth of chosen images stands for, by the first part's outcomes."""
     mean = (right.sum(0) + _DOUBT) / (len(right) + 2 * _DOUBT)
     variance = mean * (1 - mean)

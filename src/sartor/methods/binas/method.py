@@ -138,13 +138,13 @@ class BINAS(Method):
             files.append(f"search/{name}.safetensors")
             if job.run.writer:
                 checkpoint.save(job.run.path / files[-1], module.state_dict())
-        return Found(score, "% accuracy", check["quality"], facts, tuple(files))
+        return Found(score, f"% {job.task.outcome}", check["quality"], facts, tuple(files))
 
     def _train_heaviest(self, job: Job, net: Any) -> Any:
         heaviest = job.space.heaviest
 
         def loss(x: torch.Tensor, y: torch.Tensor, drawn: StepDraw) -> dict[str, torch.Tensor]:
-            return {"loss": distill.label_loss(net(x, heaviest), y, self.smoothing)}
+            return {"loss": job.task.loss(net(x, heaviest), y, self.smoothing)}
 
         recipe = self._recipe(self.heaviest_epochs, self.heaviest_lr, self.heaviest_decay)
         return fit(Training("heaviest", net, loss, recipe, job.feed, job.splits.train, job.run, draw=nothing))
@@ -157,8 +157,8 @@ class BINAS(Method):
             with torch.no_grad():
                 their_features, their_logits = teacher.trace(x)
             features, logits = net.trace(x, paths)
-            labels = distill.label_loss(logits, y, self.smoothing)
-            imitation = distill.imitation_loss(logits, their_logits)
+            labels = job.task.loss(logits, y, self.smoothing)
+            imitation = job.task.imitation(logits, their_logits)
             likeness = distill.feature_loss(features, their_features)
             total = labels + self.gamma * (imitation + likeness)
             return {"loss": total, "labels": labels, "imitation": imitation, "features": likeness}
@@ -175,12 +175,12 @@ class BINAS(Method):
     def _sort(self, job: Job, net: Any) -> None:
         """Gradients of the heaviest network over the first images of each class decide the channels' order."""
         labels = job.feed.images.labels[job.splits.train]
-        first = [np.flatnonzero(labels == c) for c in range(job.task.classes)]
+        first = [np.flatnonzero(job.task.members(labels, c)) for c in range(job.task.classes)]
         index = np.concatenate([job.splits.train[f[: max(1, int(self.sort_share * len(f)))]] for f in first])
         net.eval().zero_grad()
         for x, y in job.feed.plain(index, 256):
             with job.engine.autocast():
-                loss = distill.label_loss(net(x, job.space.heaviest), y, 0.0)
+                loss = job.task.loss(net(x, job.space.heaviest), y)
             loss.backward()  # type: ignore[no-untyped-call]
         if isinstance(net, Elastic):
             net.sort_channels()

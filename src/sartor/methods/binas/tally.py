@@ -62,7 +62,7 @@ class Tally:
     ) -> None:
         self.job, self.name, self.passes, self.places, self.mirror = job, name, passes, places, mirror
         self.file = job.run.path / "search" / f"{name}.tally.safetensors"
-        self.right = np.zeros((rows, len(job.splits.val) if places is None else places.shape[1]), np.int64)
+        self.right = np.zeros((rows, len(job.splits.val) if places is None else places.shape[1]))
         self.likelihood = np.zeros(self.right.shape)  # of the right class
         self.position, self.per_forward = 0, per_forward(job.engine.device.type)
         if job.engine.agree(self.file.exists()):
@@ -84,7 +84,7 @@ class Tally:
                     seen[engine.rank] = self._evaluate(*dealt[engine.rank], together, net, paths)
                 for (_, chunk), (right, likelihood) in zip(dealt, engine.sum(seen), strict=False):
                     count = chunk.stop - chunk.start
-                    self.right[chunk] += right[:count].astype(np.int64)
+                    self.right[chunk] += right[:count]
                     self.likelihood[chunk] += likelihood[:count]
                 self.position = first + len(dealt)
                 bar.to(self.position)
@@ -109,10 +109,8 @@ class Tally:
             else:
                 with job.engine.autocast():
                     logits = net(many, who)
-            right = (logits.argmax(1) == truth).double()
-            likelihood = logits.double().log_softmax(1).gather(1, truth[:, None])[:, 0]
-            both = torch.stack([right, likelihood]).view(2, len(rows), -1)
-            seen[:, : len(rows), start : start + count] = both.cpu().numpy()
+            both = torch.stack([job.task.right(logits, truth).double(), job.task.likelihood(logits, truth)])
+            seen[:, : len(rows), start : start + count] = both.view(2, len(rows), -1).cpu().numpy()
             start += count
         return seen
 
@@ -121,7 +119,8 @@ class Tally:
         feed, val, rows = self.job.feed, self.job.splits.val, chunk.stop - chunk.start
         if self.places is None:
             for x, y in feed.plain(val, self.per_forward):
-                yield x.repeat(rows, 1, 1, 1).contiguous(memory_format=torch.channels_last), y.repeat(rows)
+                many = x.repeat(rows, 1, 1, 1).contiguous(memory_format=torch.channels_last)
+                yield many, y.repeat(rows, *(1,) * (y.ndim - 1))
             return
         for start in range(0, self.right.shape[1], self.per_forward):
             some = self.places[chunk, start : start + self.per_forward]
@@ -140,5 +139,5 @@ class Tally:
         if shapes != {self.right.shape} or not isinstance(position, int) or not isinstance(forward, int):
             raise RunError(f"{self.file} is not of this search. Delete it to measure again.")
         assert right is not None and likelihood is not None
-        self.right, self.likelihood, self.position = right.numpy(), likelihood.numpy(), position
+        self.right, self.likelihood, self.position = right.double().numpy(), likelihood.numpy(), position
         self.per_forward = forward  # paths are drawn a forward at a time: another device must go on with the same ones
