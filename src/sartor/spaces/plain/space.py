@@ -1,0 +1,99 @@
+"""One choice of about seventy: the whole network. Every cost prices every option exactly, as one part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, final
+
+from sartor.core.arch import Arch, Choice
+from sartor.core.errors import BadInput
+from sartor.core.task import Task
+from sartor.spaces.base import Part, Space
+
+if TYPE_CHECKING:
+    from torch import nn
+
+_SCALES = {
+    "mobilenetv3small": (0.35, 0.5, 0.75, 1.0),
+    "mobilenetv2": (0.25, 0.35, 0.5, 0.75, 1.0, 1.4),
+    "mobilenetv3large": (0.5, 0.75, 1.0, 1.25),
+}
+_DEPTHS, _WIDTHS, _STEMS = (8, 14, 20, 32), (8, 12, 16, 24, 32, 48, 64), (2, 1)
+FAMILIES = (*_SCALES, "resnet")  # each ends with a larger network than the one before
+_LEAST_SIDE = 8
+
+
+@final
+@dataclass(frozen=True)
+class Plain(Space):
+    """What one would train instead: a ResNet, MobileNetV2 or MobileNetV3 of one of many sizes."""
+
+    families: tuple[str, ...] = FAMILIES
+    zero_init: bool = True  # residual blocks begin as the identity
+
+    def __post_init__(self) -> None:
+        if not self.families or set(self.families) - set(FAMILIES):
+            raise BadInput(
+                f"space.families must be some of {', '.join(FAMILIES)}, but got {', '.join(self.families) or 'none'}."
+            )
+
+    @cached_property
+    def choices(self) -> tuple[Choice, ...]:
+        """Every network by name, such as ``mobilenetv2-x0.5`` or ``resnet20-w16-s1`` (width and stride of the stem)."""
+        return (Choice("network", tuple(n for f in FAMILIES if f in self.families for n in _names(f))),)
+
+    def fitted(self, task: Task) -> Plain:
+        """The space itself: strides follow the images wherever a network is built."""
+        if task.image < _LEAST_SIDE:
+            raise BadInput(f"the plain networks need images of at least {_LEAST_SIDE} pixels a side: {task.image}.")
+        return self
+
+    def network(self, arch: Arch, task: Task) -> nn.Module:
+        """A network with fresh weights."""
+        return build(self.name(arch), task, self.zero_init)
+
+    def parts(self, task: Task) -> Iterator[Part]:
+        """Every network is one part."""
+        shape = (task.channels, task.image, task.image)
+        for n, name in enumerate(self.choices[0].options):
+            key = f"{name}_i{task.channels}_r{task.image}_o{task.classes}"
+            yield Part(key, partial(build, name, task, self.zero_init), shape, ((0, n),))
+
+    def name(self, arch: Arch) -> str:
+        """The network's name."""
+        return self.choices[0].options[arch.picks[0]]
+
+    def describe(self, arch: Arch) -> str:
+        """The network's name."""
+        return self.name(arch)
+
+
+def family(name: str) -> str:
+    """The family of a network, by its name."""
+    return next(f for f in FAMILIES if name.startswith(f))
+
+
+def build(name: str, task: Task, zero_init: bool = True) -> nn.Module:
+    """The network of that name, for the task's classes and images."""
+    from sartor.spaces.plain import nets
+
+    kind = family(name)
+    if kind == "resnet":
+        depth, width, stem = (int(word.lstrip("ws")) for word in name.removeprefix(kind).split("-"))
+        net = nets.resnet(depth, width, stem, task)
+    else:
+        scale = float(name.rpartition("x")[2])
+        v2 = kind == "mobilenetv2"
+        net = nets.mobilenet_v2(scale, task) if v2 else nets.mobilenet_v3(kind.endswith("large"), scale, task)
+    return nets.started(net, zero_init)
+
+
+def _names(kind: str) -> Iterator[str]:
+    """The family's networks, smaller ones first."""
+    if kind != "resnet":
+        yield from (f"{kind}-x{scale:g}" for scale in _SCALES[kind])
+        return
+    for depth, width in sorted(((d, w) for d in _DEPTHS for w in _WIDTHS), key=lambda s: (s[0] - 2) * s[1] ** 2):
+        yield from (f"resnet{depth}-w{width}-s{stem}" for stem in _STEMS)
