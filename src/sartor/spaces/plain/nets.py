@@ -56,7 +56,7 @@ class Inverted(nn.Module):
     """1x1 to `middle` channels (unless it has them), depthwise, squeeze-excitation perhaps, 1x1 back."""
 
     def __init__(
-        self, inputs: int, middle: int, outputs: int, stride: int, act: type[nn.Module], kernel: int = 3, se: bool = False
+        self, inputs: int, middle: int, outputs: int, stride: int, act: type[nn.Module], kernel: int, se: bool
     ) -> None:
         super().__init__()
         body: list[nn.Module] = [ConvBnAct(inputs, middle, 1, act=act())] if middle != inputs else []
@@ -100,7 +100,7 @@ def mobilenet_v2(scale: float, task: Task) -> nn.Sequential:
     for expansion, width, blocks, _ in _V2:
         outputs = make_divisible(width * scale)
         for _ in range(blocks):
-            layers.append(Inverted(inputs, inputs * expansion, outputs, next(strides), nn.ReLU6))
+            layers.append(Inverted(inputs, inputs * expansion, outputs, next(strides), nn.ReLU6, 3, False))
             inputs = outputs
     last = make_divisible(1280 * max(1.0, scale))
     return nn.Sequential(*layers, ConvBnAct(inputs, last, 1, act=nn.ReLU6()), Classifier(last, task.classes))
