@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, final
+from typing import Literal, final, get_args
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from sartor.core.errors import BadInput
@@ -20,7 +21,7 @@ from sartor.data import rand_augment
 from sartor.data.base import Images, Index
 
 # B batch, C channels, S side of the image
-Strength = Literal["none", "light", "standard", "strong"]
+Strength = Literal["none", "light", "cut", "crops", "standard", "strong", "crops_strong"]
 
 
 @final
@@ -30,6 +31,7 @@ class Augment:
 
     pad: int = 0  # random crop after reflecting this many pixels at every border
     flip: bool = False  # left-right, half of the images
+    crop: float = 0.0  # least share of the area that a random crop, resized to the whole, keeps; 0: no such crops
     rand_augment: int = 0  # operations an image (RandAugment, arXiv:1909.13719)
     magnitude: float = 9.0  # of RandAugment, 0..10
     magnitude_std: float = 0.5  # of the normal distribution around it, drawn for each image
@@ -51,13 +53,19 @@ class Augment:
 
         Mirrored digits and letters are other signs; under 16 pixels a rotation or shear destroys more than it varies.
         """
-        if strength not in ("none", "light", "standard", "strong"):
-            raise BadInput(f"strength must be none, light, standard or strong, but is {strength!r}.")
+        if strength not in get_args(Strength):
+            raise BadInput(f"strength must be one of {', '.join(get_args(Strength))}, but is {strength!r}.")
         if strength == "none":
             return cls()
         pad, flip, small = max(1, task.image // 8), task.channels > 1, task.image < 16
         if strength == "light":
             return cls(pad=pad, flip=flip)
+        if strength == "cut":
+            return cls(pad=pad, flip=flip, cutout=0.25)
+        if strength == "crops":
+            return cls(crop=0.35, flip=flip)
+        if strength == "crops_strong":
+            return cls(crop=0.25, flip=flip, rand_augment=0 if small else 1, cutout=0.25)
         if strength == "standard":
             return cls(pad=pad, flip=flip, rand_augment=0 if small else 1, cutout=0.0 if small else 0.25)
         return cls(pad=pad, flip=flip, rand_augment=0 if small else 2, cutout=0.25 if small else 0.5, erase=0.1)
@@ -71,7 +79,9 @@ class Augment:
             )
         if pixels.dtype != torch.uint8:
             pixels = pixels.round().clamp(0, 255).to(torch.uint8)
-        if self.pad or self.flip:
+        if self.crop:
+            pixels = resized_crop(pixels, self.crop, self.flip, generator)
+        elif self.pad or self.flip:
             pixels = crop_flip(pixels, self.pad, self.flip, generator)
         for _ in range(self.rand_augment):
             pixels = rand_augment.layer(pixels, self.magnitude, self.magnitude_std, generator)
@@ -105,6 +115,53 @@ def crop_flip(x: Tensor, pad: int, flip: bool, generator: torch.Generator) -> Te
     rows, cols = _reflect(rows, height), _reflect(cols + shift[1], width)
     where = (rows[:, :, None] * width + cols[:, None, :]).view(b, 1, height * width)
     return x.reshape(b, c, height * width).gather(2, where.expand(b, c, -1)).view(b, c, height, width)
+
+
+def resized_crop(x: Tensor, least: float, flip: bool, generator: torch.Generator) -> Tensor:
+    """A rectangle of `least` to all of every image's area, aspect 3/4 to 4/3, stretched to the whole; half mirrored.
+
+    The crop of photographs (Inception, arXiv:1409.4842), bilinear, by one sampling of the batch. uint8 in and out.
+    """
+    draw = uniform((5, x.shape[0]), x, generator)
+    area = least + (1 - least) * draw[0]
+    ratio = torch.exp(math.log(4 / 3) * (2 * draw[1] - 1))
+    wide, tall = (area * ratio).sqrt().clamp(max=1), (area / ratio).sqrt().clamp(max=1)
+    sign = torch.where(draw[2] < 0.5, -1.0, 1.0) if flip else torch.ones_like(wide)
+    left, top = (1 - wide) * (2 * draw[3] - 1), (1 - tall) * (2 * draw[4] - 1)
+    zero = torch.zeros_like(wide)
+    rows = torch.stack([torch.stack([sign * wide, zero, left], 1), torch.stack([zero, tall, top], 1)], 1)
+    grid = F.affine_grid(rows, list(x.shape), align_corners=False)
+    return (
+        F.grid_sample(x.float(), grid, padding_mode="reflection", align_corners=False)
+        .round_()
+        .clamp_(0, 255)
+        .to(torch.uint8)
+    )
+
+
+def mix(
+    x: Tensor, y: Tensor, classes: int, share: float, rng: np.random.Generator, alpha: float = 0.3
+) -> tuple[Tensor, Tensor]:
+    """Mix `share` of the images with their neighbours, half by cut-mix, half by mix-up; labels become shares of classes.
+
+    Cut-mix (arXiv:1905.04899) puts a rectangle of the other image in, of a uniformly drawn area; mix-up
+    (arXiv:1710.09412) adds both with a weight drawn from Beta(alpha, alpha). Batches are shuffled, so a neighbour is
+    a random other image.
+    """
+    b, _, height, width = x.shape
+    kind = rng.random(b)
+    cut, blend = kind < share / 2, (kind >= share / 2) & (kind < share)
+    area = np.where(cut, rng.random(b), 0.0)  # of the rectangle
+    tall, wide = np.floor(np.sqrt(area) * height), np.floor(np.sqrt(area) * width)
+    top, left = np.floor(rng.random(b) * (height - tall + 1)), np.floor(rng.random(b) * (width - wide + 1))
+    mine = np.where(blend, rng.beta(alpha, alpha, b), 1.0 - tall * wide / (height * width))
+    numbers = torch.from_numpy(np.stack([top, left, tall, wide, mine, blend]).astype(np.float32)).to(x.device)
+    boxes, weight, blended = numbers[:4, :, None], numbers[4], numbers[5]
+    other = x.roll(1, 0)
+    keep = torch.where(blended > 0, weight, 1.0)[:, None, None, None]
+    x = torch.where(_box(x, *boxes), other, keep * x + (1 - keep) * other)
+    labels = F.one_hot(y, classes).float() if y.ndim == 1 else y
+    return x, weight[:, None] * labels + (1 - weight[:, None]) * labels.roll(1, 0)
 
 
 def _reflect(i: Tensor, size: int) -> Tensor:

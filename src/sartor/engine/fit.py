@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from sartor.core.errors import BadInput, Diverged, RunError
-from sartor.data.augment import Augment
+from sartor.data.augment import Augment, mix
 from sartor.data.base import Index
 from sartor.engine import checkpoint
 from sartor.engine.device import Engine
@@ -80,7 +80,7 @@ class Training:
 def fit(training: Training) -> History:
     """Train for the recipe's epochs, from the last checkpoint if there is one; ends with the averaged weights."""
     t = training
-    optimiser, average = t.recipe.optimiser(t.net), MovingAverage(t.net, t.recipe.ema)
+    optimiser, average = t.recipe.make_optimiser(t.net), MovingAverage(t.net, t.recipe.ema)
     for module in t.net.modules():
         if isinstance(module, nn.Dropout):
             module.p = t.recipe.dropout
@@ -170,6 +170,14 @@ def _epoch(
     for k, (x, y) in enumerate(t.feed.train(t.index, t.recipe.batch, augment, t.name, epoch)):
         for group in optimiser.param_groups:
             group["lr"] = t.recipe.rate((epoch + k / steps) / t.recipe.epochs)
+        if t.recipe.mix:
+            x, y = mix(
+                x,
+                y,
+                t.feed.images.task.classes,
+                t.recipe.mix,
+                t.feed.seeds.rng(f"mix/{t.name}", epoch, k, t.engine.rank),
+            )
         losses = gradients(x, y, t.feed.seeds.rng(f"step/{t.name}", epoch, k, t.engine.rank))
         t.engine.average_gradients(parameters)
         if t.recipe.clip:

@@ -1,0 +1,159 @@
+"""Which recipe trains a small network best? Every setting trains the same networks on the same split.
+
+    python benchmarks/recipes.py run --data DATA --out runs/recipes --device cuda --minutes 9 --workers 8 [--only tiny]
+    python benchmarks/recipes.py record --out runs/recipes --name recipes_cuda
+
+`run` starts workers that take settings one after another, in the order of the list, until the minutes are over; each
+writes ``OUT/<set>-<setting>.json`` when it ends, and one that is there is not run again. Settings are compared on validation images;
+test images are reported beside them. `record` puts all that was tried into results/NAME.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+BASE: dict[str, Any] = {
+    "epochs": 120, "batch": 256, "lr": 0.2, "weight_decay": 5e-4, "smoothing": 0.1, "augment": "light", "ema": 0.999,
+    "warmup": 0.1, "clip": 5.0,
+}  # fmt: skip
+# What differs from BASE, most telling first.
+PHOTOS: dict[str, dict[str, Any]] = {
+    "base": {},
+    "crops": {"augment": "crops"},
+    "crops, mix 0.5": {"augment": "crops", "mix": 0.5},
+    "crops_strong": {"augment": "crops_strong"},
+    "standard": {"augment": "standard"},
+    "crops, mix 1": {"augment": "crops", "mix": 1.0},
+    "decay 1e-3": {"weight_decay": 1e-3},
+    "rate 0.4": {"lr": 0.4},
+    "rate 0.1": {"lr": 0.1},
+    "mix 0.5": {"mix": 0.5},
+    "crops, mix 0.5, 240 epochs": {"augment": "crops", "mix": 0.5, "epochs": 240},
+    "crops_strong, mix 0.5, 240 epochs": {"augment": "crops_strong", "mix": 0.5, "epochs": 240},
+    "240 epochs": {"epochs": 240},
+    "muon": {"optimiser": "muon", "lr": 0.1, "weight_decay": 0.01},
+    "adamw": {"optimiser": "adamw", "lr": 3e-3, "weight_decay": 0.05},
+    "crops, decay 1e-3, mix 0.5": {"augment": "crops", "weight_decay": 1e-3, "mix": 0.5},
+    "decay 2e-4": {"weight_decay": 2e-4},
+    "60 epochs": {"epochs": 60},
+    "no average": {"ema": 0.0},
+    "batch 128, rate 0.1": {"batch": 128, "lr": 0.1},
+    "batch 512, rate 0.4": {"batch": 512, "lr": 0.4},
+}
+CIFAR: dict[str, dict[str, Any]] = {
+    "base": {"epochs": 40, "batch": 512, "lr": 0.4},
+    "cut": {"epochs": 40, "batch": 512, "lr": 0.4, "augment": "cut"},
+    "mix 0.5": {"epochs": 40, "batch": 512, "lr": 0.4, "mix": 0.5},
+    "rate 0.8": {"epochs": 40, "batch": 512, "lr": 0.8},
+    "decay 1e-3": {"epochs": 40, "batch": 512, "lr": 0.4, "weight_decay": 1e-3},
+    "cut, 100 epochs": {"epochs": 100, "batch": 512, "lr": 0.4, "augment": "cut"},
+    "muon": {"epochs": 40, "batch": 512, "lr": 0.1, "optimiser": "muon", "weight_decay": 0.01},
+    "standard, 100 epochs": {"epochs": 100, "batch": 512, "lr": 0.4, "augment": "standard"},
+    "decay 2e-4": {"epochs": 40, "batch": 512, "lr": 0.4, "weight_decay": 2e-4},
+    "cut, mix 0.5, 100 epochs": {"epochs": 100, "batch": 512, "lr": 0.4, "augment": "cut", "mix": 0.5},
+}
+SETS = {"tiny": PHOTOS, "cifar": CIFAR}
+
+
+def work(args: argparse.Namespace) -> None:
+    """One worker: settings nobody has claimed, until the time is over."""
+    import torch
+    from _alike import Alike
+
+    from sartor.costs.macs import Macs
+    from sartor.engine.recipe import Recipe
+    from sartor.spaces.mobile import Mobile
+
+    alike = None
+    for label, changes in SETS[args.set].items():
+        name = f"{args.set}-{label}".replace(" ", "_").replace(",", "")
+        claim = args.out / f"{name}.claim"
+        try:
+            os.close(os.open(claim, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            continue
+        recipe = Recipe(**{**BASE, **changes, **({"epochs": args.epochs} if args.epochs else {})})
+        alike = alike or Alike(args.data, args.out / "nets", args.device, recipe, args.image)
+        alike.recipe = recipe
+        space, task = Mobile().fitted(alike.task), alike.task
+        arch = middle(space, task)
+        result = alike.train(name, lambda space=space, arch=arch, task=task: space.network(arch, task))
+        shape = (task.channels, task.image, task.image)
+        macs = Macs().of(space.network(arch, task), shape)
+        done = {"set": args.set, "setting": label, "recipe": {**BASE, **changes}, "macs": macs, **result}
+        (args.out / f"{name}.json").write_text(json.dumps(done))
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        if time.time() > args.until:
+            return
+
+
+def middle(space: Any, task: Any) -> Any:
+    """The first of the random networks whose multiply-accumulates are a third of the way to the heaviest's."""
+    import numpy as np
+
+    from sartor.costs.macs import Macs
+
+    form = Macs().table(space, task).form
+    rng, least, most = np.random.default_rng(0), form(space.smallest), form(space.heaviest)
+    found = [space.sample(rng) for _ in range(2000)]
+    return min(found, key=lambda a: abs(form(a) - (least + (most - least) / 3)))
+
+
+def run(args: argparse.Namespace) -> None:
+    """Start the workers and wait for them, at most as long as was given."""
+    args.out.mkdir(parents=True, exist_ok=True)
+    for claim in args.out.glob("*.claim"):
+        if not claim.with_suffix(".json").exists():
+            claim.unlink()
+    until = time.time() + 60 * args.minutes
+    command = [sys.executable, __file__, "work", *sys.argv[2:], "--until", str(until)]
+    jobs = [subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"}) for _ in range(args.workers)]
+    for job in jobs:
+        try:
+            job.wait(max(1.0, until - time.time()))
+        except subprocess.TimeoutExpired:
+            job.terminate()
+
+
+def save(args: argparse.Namespace) -> None:
+    """Everything that was tried, best on validation images first."""
+    from _record import record
+
+    found = [json.loads(p.read_text()) for p in sorted(args.out.glob("*.json"))]
+    for entry in found:
+        entry.pop("loss", None)
+    found.sort(key=lambda e: (e["set"], -e["val_accuracy"]))
+    for e in found:
+        print(
+            f"{e['set']:<6} {e['setting']:<36} val {e['val_accuracy']:.2f} test {e['test_accuracy']:.2f} {e['seconds']:.0f} s"
+        )
+    record(args.name, {"settings_tried": len(found), "base": BASE, "settings": found})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("action", choices=("run", "work", "record"))
+    parser.add_argument("--data", type=str)
+    parser.add_argument("--set", choices=tuple(SETS), default="tiny")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--image", type=int)
+    parser.add_argument("--epochs", type=int, help="Instead of the settings' own, to try the script.")
+    parser.add_argument("--minutes", type=float, default=9.0)
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--until", type=float, default=float("inf"))
+    parser.add_argument("--name", default="recipes")
+    args = parser.parse_args()
+    {"run": run, "work": work, "record": save}[args.action](args)
+
+
+if __name__ == "__main__":
+    main()
