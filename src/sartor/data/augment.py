@@ -142,7 +142,7 @@ def resized_crop(x: Tensor, least: float, flip: bool, generator: torch.Generator
 def mix(
     x: Tensor, y: Tensor, classes: int, share: float, rng: np.random.Generator, alpha: float = 0.3
 ) -> tuple[Tensor, Tensor]:
-    """Mix `share` of the images with their neighbours, half by cut-mix, half by mix-up; labels become shares of classes.
+    """Mix `share` of the images with their neighbours, half by cut-mix, half by mix-up; labels become shares.
 
     Cut-mix (arXiv:1905.04899) puts a rectangle of the other image in, of a uniformly drawn area; mix-up
     (arXiv:1710.09412) adds both with a weight drawn from Beta(alpha, alpha). Batches are shuffled, so a neighbour is

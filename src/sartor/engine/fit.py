@@ -2,16 +2,18 @@
 
 A step is a function of (seed, phase, epoch, batch number), and the state is checkpointed after
 every epoch, so a run that is killed and started again ends with the same weights, bit for bit on
-a CPU. Running out of memory halves the batch and says so; a loss that is not a number stops the
-run with the last good epoch kept.
+a CPU. How long a training is may be said in epochs or in seconds (`plan.py`). Running out of
+memory halves the batch and says so; a loss that is not a number stops the run with the last good
+epoch kept.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +27,12 @@ from sartor.data.base import Index
 from sartor.engine import checkpoint
 from sartor.engine.device import Engine
 from sartor.engine.feed import Feed
+from sartor.engine.length import Length
 from sartor.engine.recipe import MovingAverage, Recipe
 from sartor.engine.replay import Repeated
 from sartor.engine.seeding import seeded
 from sartor.runs.directory import Run
+from sartor.runs.progress import Bar
 from sartor.spaces.supernet import StepDraw
 
 # (random stream of this step, images) -> what the step draws; with `StepDraw` the step may be replayed as a CUDA graph
@@ -37,8 +41,10 @@ Draw = Callable[[np.random.Generator, int], Any]
 Loss = Callable[[Tensor, Tensor, Any], dict[str, Tensor]]
 History = list[dict[str, float]]
 # (the training with its batch size, the optimiser, epoch, step, steps): what else follows a step of the optimiser
-After = Callable[["Training", torch.optim.SGD, int, int, int], None]
+After = Callable[["Training", torch.optim.Optimizer, int, int, int], None]
 _CHECK_EVERY = 200  # steps between looks at the loss: each look waits for the device
+_SHOW_EVERY = 0.5  # seconds between movements of the progress bar
+_BAR = 1000  # its length
 
 
 def nothing(rng: np.random.Generator, images: int) -> StepDraw:
@@ -65,6 +71,7 @@ class Training:
     extra: Mapping[str, Any] = field(default_factory=dict)
     after: After | None = None
     draw: Draw | None = None
+    length: Length | None = None  # instead of the recipe's epochs
 
     @property
     def engine(self) -> Engine:
@@ -85,15 +92,17 @@ def fit(training: Training) -> History:
         if isinstance(module, nn.Dropout):
             module.p = t.recipe.dropout
     state = {**t.extra, "net": t.net, "optimiser": optimiser, "average": average}
+    length = t.length or Length(float(t.recipe.epochs))
+    state |= {"length": length}
     epoch, batch, history = _resume(t, state)
-    gradients = _Gradients(t)
-    with t.run.reporter.bar(t.name, t.recipe.epochs) as bar:
-        while epoch < t.recipe.epochs:
-            bar.to(epoch, _note(history))
+    gradients = Gradients(t)
+    with t.run.reporter.bar(t.name, _BAR) as bar:
+        while length.end - epoch > 0.5 / len(t.feed.batches(t.index, batch, t.name)):  # a step, at least
             try:
-                now = replace(t, recipe=replace(t.recipe, batch=batch))
+                now = replace(t, recipe=replace(t.recipe, batch=batch), length=length)
+                show = partial(_show, bar, length, history)
                 with seeded(t.feed.seeds.number(f"torch/{t.name}", epoch, t.engine.rank)):  # dropout
-                    history.append(_epoch(now, gradients, optimiser, average, epoch))
+                    history.append(_epoch(now, gradients, optimiser, average, epoch, show))
             except RuntimeError as error:
                 if not _out_of_memory(error):
                     raise
@@ -102,13 +111,28 @@ def fit(training: Training) -> History:
                 epoch, _, history = _resume(t, state)
                 continue
             epoch += 1
+            length.keep(t.engine, min(float(epoch), length.end))
             # Every process saw other images: one set of statistics for all, or a resumed run would differ.
             t.engine.average([*(b for b in t.net.buffers() if b.is_floating_point()), *average.shadow])
             _save(t, state, epoch, batch, history)
-        bar.to(epoch, _note(history))
+        bar.to(_BAR, _note(history))
     average.put()
     _drop_paths(t.net, 0.0)
     return history
+
+
+def _show(bar: Bar, length: Length, history: History, at: float) -> None:
+    bar.to(round(_BAR * length.progress(at)), _note(history))
+
+
+def batches(t: Training, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """The augmented batches of an epoch, mixed where the recipe says so: a function of the seed and the epoch."""
+    augment, task = Augment.for_task(t.feed.images.task, t.recipe.augment), t.feed.images.task
+    for k, (x, y) in enumerate(t.feed.train(t.index, t.recipe.batch, augment, t.name, epoch)):
+        if t.recipe.mix:
+            rng = t.feed.seeds.rng(f"mix/{t.name}", epoch, k, t.engine.rank)
+            x, y = mix(x, y, task.classes, t.recipe.mix, rng)
+        yield x, y
 
 
 def _drop_paths(net: nn.Module, probability: float) -> None:
@@ -118,7 +142,7 @@ def _drop_paths(net: nn.Module, probability: float) -> None:
             module.path_p = probability  # type: ignore[assignment]
 
 
-class _Gradients:
+class Gradients:
     """The losses of a batch; their gradient is left in the parameters' `.grad`."""
 
     def __init__(self, t: Training) -> None:
@@ -134,6 +158,7 @@ class _Gradients:
         return self.parameters
 
     def __call__(self, x: Tensor, y: Tensor, rng: np.random.Generator) -> dict[str, Tensor]:
+        """Forward and backward, replayed where the step's shapes are the last one's."""
         drawn = rng if self.t.draw is None else self.t.draw(rng, len(y))
         if not isinstance(drawn, StepDraw):
             return self._backward(x, y, drawn)
@@ -157,27 +182,28 @@ class _Gradients:
 
 
 def _epoch(
-    t: Training, gradients: _Gradients, optimiser: torch.optim.SGD, average: MovingAverage, epoch: int
+    t: Training,
+    gradients: Gradients,
+    optimiser: torch.optim.Optimizer,
+    average: MovingAverage,
+    epoch: int,
+    show: Callable[[float], None],
 ) -> dict[str, float]:
-    """One pass over the training images; the mean of every named loss."""
+    """One pass over the training images, or what the length leaves of it; the mean of every named loss."""
+    assert t.length is not None
     start, images = time.monotonic(), 0
     sums: dict[str, Any] = {}
     steps = len(t.feed.batches(t.index, t.recipe.batch, t.name))
-    augment = Augment.for_task(t.feed.images.task, t.recipe.augment)
     t.net.train()
-    parameters = gradients.start(t.recipe.drop_path * epoch / t.recipe.epochs)
-    k = 0
-    for k, (x, y) in enumerate(t.feed.train(t.index, t.recipe.batch, augment, t.name, epoch)):
+    parameters = gradients.start(t.recipe.drop_path * t.length.progress(epoch))
+    k, shown = 0, start
+    for k, (x, y) in enumerate(batches(t, epoch)):
+        at = epoch + k / steps
+        if at >= t.length.end - 0.5 / steps:  # the last epoch of a training in seconds is a part of one
+            k -= 1
+            break
         for group in optimiser.param_groups:
-            group["lr"] = t.recipe.rate((epoch + k / steps) / t.recipe.epochs)
-        if t.recipe.mix:
-            x, y = mix(
-                x,
-                y,
-                t.feed.images.task.classes,
-                t.recipe.mix,
-                t.feed.seeds.rng(f"mix/{t.name}", epoch, k, t.engine.rank),
-            )
+            group["lr"] = t.recipe.rate(t.length.progress(at))
         losses = gradients(x, y, t.feed.seeds.rng(f"step/{t.name}", epoch, k, t.engine.rank))
         t.engine.average_gradients(parameters)
         if t.recipe.clip:
@@ -191,6 +217,11 @@ def _epoch(
             sums[name] = sums.get(name, 0.0) + value
         if k % _CHECK_EVERY == _CHECK_EVERY - 1:
             _check(t, _means(t, sums, k + 1), epoch)
+        if time.monotonic() - shown > _SHOW_EVERY:
+            shown = time.monotonic()
+            show(at)
+            if t.engine.world == 1:
+                t.length.keep(t.engine, at)
     means = _means(t, sums, k + 1)
     _check(t, means, epoch)
     return {**means, "images_per_second": images / (time.monotonic() - start)}
@@ -217,7 +248,8 @@ def _resume(t: Training, state: dict[str, Any]) -> tuple[int, int, History]:
         saved = checkpoint.load(t.file)
         try:
             for name, part in state.items():
-                part.load_state_dict(saved[name])
+                if name != "length" or name in saved:  # a checkpoint of an older version has its recipe's epochs
+                    part.load_state_dict(saved[name])
             return int(saved["epoch"]), int(saved["batch"]), list(saved["history"])
         except (RuntimeError, ValueError, KeyError, TypeError) as error:
             reason = str(error).splitlines()[0]

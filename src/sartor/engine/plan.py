@@ -1,0 +1,65 @@
+"""Time as a budget: how many epochs of a training fit into so many seconds on this machine, found by timing steps."""
+
+from __future__ import annotations
+
+import copy
+import time
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import torch
+
+from sartor.engine.fit import Gradients, Training, batches
+from sartor.engine.length import Length
+from sartor.engine.recipe import MovingAverage
+
+_WARM = 4  # steps that are not timed: libraries set themselves up, a CUDA graph is recorded
+_TIMED = 12  # steps that are, at most,
+_PATIENCE = 4.0  # or as many as fit into so many seconds, three at least
+_RESERVE = 0.97  # share of the seconds that is planned: checkpoints and the evaluation take the rest
+
+
+def planned(t: Training, seconds: float) -> Training:
+    """The training with as many epochs as fit into `seconds`, at least one step; remembered for a resumed run."""
+    file, until = f"search/{t.name}.plan.json", time.monotonic() + seconds
+    known = t.run.read(file) if (t.run.path / file).exists() else None
+    if known is None:
+        step, steps = seconds_per_step(t), len(t.feed.batches(t.index, t.recipe.batch, t.name))
+        left = max(0.0, until - time.monotonic())
+        epochs = max(1 / steps, _RESERVE * left / (step * steps))
+        known = t.engine.agree({"epochs": epochs, "seconds": seconds, "seconds_per_step": step, "steps": steps})
+        t.run.write(file, known)
+    return replace(t, length=Length(float(known["epochs"]), until))
+
+
+def seconds_per_step(t: Training) -> float:
+    """The median time of a training step, on the real images; everything is then put back as it was."""
+    optimiser, average = t.recipe.make_optimiser(t.net), MovingAverage(t.net, t.recipe.ema)
+    parts: dict[str, Any] = {**t.extra, "net": t.net}
+    before = {name: copy.deepcopy(part.state_dict()) for name, part in parts.items()}
+    gradients, taken = Gradients(t), []
+    t.net.train()
+    parameters, begin = gradients.start(0.0), time.monotonic()
+    with torch.random.fork_rng():
+        mark = time.perf_counter()
+        for k, (x, y) in enumerate(islice(batches(t, 0), _WARM + _TIMED)):
+            gradients(x, y, t.feed.seeds.rng(f"step/{t.name}", 0, k, t.engine.rank))
+            t.engine.average_gradients(parameters)
+            for group in optimiser.param_groups:
+                group["lr"] = 0.0  # weights stay where they are; the work is the same
+            optimiser.step()
+            average.update()
+            if t.engine.device.type == "cuda":
+                torch.cuda.synchronize(t.engine.device)
+            taken.append(time.perf_counter() - mark)
+            mark = time.perf_counter()
+            if len(taken) >= _WARM + 3 and time.monotonic() - begin > _PATIENCE:
+                break
+    for name, part in parts.items():
+        part.load_state_dict(before[name])
+    for parameter in t.net.parameters():
+        parameter.grad = None
+    timed = taken[_WARM:] or taken
+    return float(np.median(timed))
