@@ -40,7 +40,7 @@ def test_impossible_recipes_are_refused(wrong):
 
 def test_weight_decay_is_for_convolutions_and_linear_layers_only():
     net = Mobile().supernet(Task(3, 8, 1))
-    optimiser = Recipe(epochs=1, weight_decay=0.5).make_optimiser(net)
+    optimiser = Recipe(epochs=1, weight_decay=0.5).optimiser(net)
     decayed = {id(p) for g in optimiser.param_groups if g["weight_decay"] for p in g["params"]}
     everything = [p for g in optimiser.param_groups for p in g["params"]]
     assert {id(p) for p in everything} == {id(p) for p in net.parameters()}
@@ -52,7 +52,7 @@ def test_weight_decay_is_for_convolutions_and_linear_layers_only():
 def test_frozen_parameters_are_not_optimised():
     net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     net[0].requires_grad_(False)
-    groups = Recipe(epochs=1).make_optimiser(net).param_groups
+    groups = Recipe(epochs=1).optimiser(net).param_groups
     assert {id(p) for g in groups for p in g["params"]} == {id(p) for p in net[1].parameters()}
 
 

@@ -48,7 +48,7 @@ def finetune(
         imitation = job.task.imitation(logits, target)
         return {"loss": labels + TEACHER_WEIGHT * imitation, "labels": labels, "imitation": imitation}
 
-    def hold(training: Training, optimiser: torch.optim.Optimizer, epoch: int, step: int, steps: int) -> None:
+    def hold(training: Training, optimiser: torch.optim.SGD, epoch: int, step: int, steps: int) -> None:
         held.apply()
 
     renormalise(job, net)

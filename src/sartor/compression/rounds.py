@@ -188,7 +188,7 @@ def _round(job: Job, sparse: Sparse, t: int, limits: Mapping[str, float]) -> dic
     def loss(x: Tensor, y: Tensor, drawn: StepDraw) -> dict[str, Tensor]:
         return {"loss": job.task.loss(sparse.net(x), y, recipe.smoothing)}
 
-    def shrink(training: Training, optimiser: torch.optim.Optimizer, epoch: int, step: int, steps: int) -> None:
+    def shrink(training: Training, optimiser: torch.optim.SGD, epoch: int, step: int, steps: int) -> None:
         # A gradient moves the weights by lr / (1 - momentum) in the end: so must the penalty's.
         prior.proximal(optimiser.param_groups[0]["lr"] / (1 - recipe.momentum))
 

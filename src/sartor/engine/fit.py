@@ -41,7 +41,7 @@ Draw = Callable[[np.random.Generator, int], Any]
 Loss = Callable[[Tensor, Tensor, Any], dict[str, Tensor]]
 History = list[dict[str, float]]
 # (the training with its batch size, the optimiser, epoch, step, steps): what else follows a step of the optimiser
-After = Callable[["Training", torch.optim.Optimizer, int, int, int], None]
+After = Callable[["Training", torch.optim.SGD, int, int, int], None]
 _CHECK_EVERY = 200  # steps between looks at the loss: each look waits for the device
 _SHOW_EVERY = 0.5  # seconds between movements of the progress bar
 _BAR = 1000  # its length
@@ -87,7 +87,7 @@ class Training:
 def fit(training: Training) -> History:
     """Train for the recipe's epochs, from the last checkpoint if there is one; ends with the averaged weights."""
     t = training
-    optimiser, average = t.recipe.make_optimiser(t.net), MovingAverage(t.net, t.recipe.ema)
+    optimiser, average = t.recipe.optimiser(t.net), MovingAverage(t.net, t.recipe.ema)
     for module in t.net.modules():
         if isinstance(module, nn.Dropout):
             module.p = t.recipe.dropout
@@ -184,7 +184,7 @@ class Gradients:
 def _epoch(
     t: Training,
     gradients: Gradients,
-    optimiser: torch.optim.Optimizer,
+    optimiser: torch.optim.SGD,
     average: MovingAverage,
     epoch: int,
     show: Callable[[float], None],

@@ -14,6 +14,7 @@ import torch
 from sartor.engine.fit import Gradients, Training, batches
 from sartor.engine.length import Length
 from sartor.engine.recipe import MovingAverage
+from sartor.engine.seeding import seeded
 
 _WARM = 4  # steps that are not timed: libraries set themselves up, a CUDA graph is recorded
 _TIMED = 12  # steps that are, at most,
@@ -36,13 +37,13 @@ def planned(t: Training, seconds: float) -> Training:
 
 def seconds_per_step(t: Training) -> float:
     """The median time of a training step, on the real images; everything is then put back as it was."""
-    optimiser, average = t.recipe.make_optimiser(t.net), MovingAverage(t.net, t.recipe.ema)
+    optimiser, average = t.recipe.optimiser(t.net), MovingAverage(t.net, t.recipe.ema)
     parts: dict[str, Any] = {**t.extra, "net": t.net}
     before = {name: copy.deepcopy(part.state_dict()) for name, part in parts.items()}
     gradients, taken = Gradients(t), []
     t.net.train()
     parameters, begin = gradients.start(0.0), time.monotonic()
-    with torch.random.fork_rng():
+    with seeded(0):
         mark = time.perf_counter()
         for k, (x, y) in enumerate(islice(batches(t, 0), _WARM + _TIMED)):
             gradients(x, y, t.feed.seeds.rng(f"step/{t.name}", 0, k, t.engine.rank))

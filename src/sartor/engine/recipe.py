@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -30,7 +30,6 @@ class Recipe:
     clip: float = 5.0  # largest gradient norm; 0 switches clipping off
     augment: Strength = "standard"
     mix: float = 0.0  # share of the images that are mixed with others, half by cut-mix, half by mix-up
-    optimiser: Literal["sgd", "adamw", "muon"] = "sgd"
     cycles: int = 1  # of the decay; each starts at `cycle_decay` times the rate of the one before
     cycle_decay: float = 0.5
     power: float = 1.0  # of the cosine's annealing (sharpDARTS, arXiv:1903.09900); 1 is the plain cosine
@@ -64,66 +63,14 @@ class Recipe:
             height = (self.power ** (height + 1) - self.power) / (self.power**2 - self.power)
         return self.last_lr + (self.lr * self.cycle_decay**cycle - self.last_lr) * height
 
-    def make_optimiser(self, net: nn.Module) -> torch.optim.Optimizer:
+    def optimiser(self, net: nn.Module) -> torch.optim.SGD:
         """Weight decay on convolution and linear weights only, not on batch-norms and biases."""
         norms = {id(p) for m in net.modules() if hasattr(m, "running_mean") for p in m.parameters(recurse=False)}
         trained = [p for p in net.parameters() if p.requires_grad]
         decayed = [p for p in trained if p.ndim > 1 and id(p) not in norms]
         others = [p for p in trained if p.ndim <= 1 or id(p) in norms]
         groups = [{"params": decayed, "weight_decay": self.weight_decay}, {"params": others, "weight_decay": 0.0}]
-        if self.optimiser == "adamw":
-            return torch.optim.AdamW(groups, self.lr, (self.momentum, 0.99), foreach=True)
-        if self.optimiser == "muon":
-            wide = [p for p in decayed if p.ndim == 2 or (p.ndim == 4 and p.shape[1] > 1)]
-            rest = [p for p in decayed if not any(p is w for w in wide)]
-            return Muon(
-                [
-                    {"params": wide, "muon": True, "weight_decay": self.weight_decay},
-                    {"params": rest, "muon": False, "weight_decay": self.weight_decay},
-                    {"params": others, "muon": False, "weight_decay": 0.0},
-                ],
-                self.lr,
-                self.momentum,
-            )
         return torch.optim.SGD(groups, self.lr, self.momentum, nesterov=self.momentum > 0, foreach=True)
-
-
-class Muon(torch.optim.Optimizer):
-    """Momentum whose matrix is made orthogonal (Muon, 2024): convolutions as matrices; the rest is plain SGD."""
-
-    def __init__(self, groups: Any, lr: float, momentum: float) -> None:
-        super().__init__(groups, {"lr": lr, "momentum": momentum, "muon": False, "weight_decay": 0.0})
-
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """One Nesterov step of every group."""
-        for group in self.param_groups:
-            for p in group["params"]:
-                if p.grad is None:
-                    continue
-                g = p.grad
-                if not group["muon"]:
-                    g = g.add(p, alpha=group["weight_decay"])
-                buffer = self.state[p].setdefault("momentum_buffer", torch.zeros_like(p))
-                buffer.mul_(group["momentum"]).add_(g)
-                update = g.add(buffer, alpha=group["momentum"])
-                if group["muon"]:
-                    p.mul_(1 - group["lr"] * group["weight_decay"])
-                    update = orthogonalise(update.flatten(1)).view_as(p)
-                    update = update * max(1.0, p.shape[0] / p[0].numel()) ** 0.5 * 0.2
-                p.add_(update, alpha=-group["lr"])
-
-
-def orthogonalise(g: Tensor) -> Tensor:
-    """Five Newton-Schulz steps towards the nearest orthogonal matrix."""
-    x = g.bfloat16() if g.is_cuda else g.float()
-    x = x / (x.norm() + 1e-7)
-    flip = x.shape[0] > x.shape[1]
-    x = x.T if flip else x
-    for _ in range(5):
-        a = x @ x.T
-        x = 3.4445 * x + (-4.7750 * a + 2.0315 * a @ a) @ x
-    return (x.T if flip else x).to(g.dtype)
 
 
 class MovingAverage:

@@ -120,7 +120,7 @@ class Search:
             loss = self.job.task.loss(self.net(x, self.gates(self.learner.weights(leaves))), y, self.recipe.smoothing)
         return list(torch.autograd.grad(loss, leaves))
 
-    def _after(self, t: Training, optimiser: torch.optim.Optimizer, epoch: int, step: int, steps: int) -> None:
+    def _after(self, t: Training, optimiser: torch.optim.SGD, epoch: int, step: int, steps: int) -> None:
         """Lines 5 to 12: the other half's gradient by the mixture. Wiped options leave the network once an epoch.
 
         Once an epoch, since looking which ones left waits for the device; until then their weight is zero.
@@ -147,7 +147,7 @@ class Search:
         augment = Augment.for_task(t.feed.images.task, t.recipe.augment)
         return t.feed.train(self.held, t.recipe.batch, augment, f"{t.name}/{more}", epoch)
 
-    def _free(self, optimiser: torch.optim.Optimizer | None = None) -> None:
+    def _free(self, optimiser: torch.optim.SGD | None = None) -> None:
         """Wiped options leave the network, and the optimiser forgets their momentum."""
         gone = []
         for (choices, _, _), alive in zip(self.groups, self.learner.alive(), strict=True):

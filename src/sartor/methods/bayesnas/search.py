@@ -124,7 +124,7 @@ class Search:
             self.net.curvature += sampled_diagonal(logits, [w], self.likelihood, keep=True)[0]
         return {"loss": self.job.task.loss(logits, y)}
 
-    def _after(self, t: Training, optimiser: torch.optim.Optimizer, epoch: int, step: int, steps: int) -> None:
+    def _after(self, t: Training, optimiser: torch.optim.SGD, epoch: int, step: int, steps: int) -> None:
         """The penalty's part of a step; at the end of a round its lines 2 to 4.
 
         Momentum makes a steady gradient count 1 / (1 - momentum) times, so the penalty counts as often.
@@ -139,7 +139,7 @@ class Search:
         last = epoch % self.method.epochs == self.method.epochs - 1
         self.measuring = self.method.hessian == "sampled" and last
 
-    def _end(self, t: Training, optimiser: torch.optim.Optimizer, number: int, steps: int) -> None:
+    def _end(self, t: Training, optimiser: torch.optim.SGD, number: int, steps: int) -> None:
         """A round's end: Hessian, update of the switches, pruning."""
         if self.method.hessian == "sampled":
             t.engine.average([self.net.curvature])
@@ -165,7 +165,7 @@ class Search:
         self.net.train(training)
         return found
 
-    def _wipe(self, optimiser: torch.optim.Optimizer | None = None) -> None:
+    def _wipe(self, optimiser: torch.optim.SGD | None = None) -> None:
         """Operations that are off leave the network, and the optimiser forgets their momentum."""
         off = [p for s, on in zip(self.circuit.switches, self.relevance.on, strict=True) if not on for p in s.picks]
         if isinstance(self.net.net, Wipeable):
