@@ -26,7 +26,7 @@ def test_is_a_frozen_cost_with_a_known_unit(name):
 
 
 @pytest.mark.parametrize("cost_name", COUNTED)
-@pytest.mark.parametrize("space_name", SPACES.names())
+@pytest.mark.parametrize("space_name", [*SPACES.names(), "own:Own"])
 def test_table_equals_the_count_of_the_built_network(cost_name, space_name):
     cost, space = COSTS[cost_name](), SPACES[space_name]().fitted(TASK)
     table = cost.table(space, TASK)

@@ -14,7 +14,7 @@ from sartor.core.task import Task
 from sartor.spaces.base import Gates, SharedSpace, Space
 
 TASK = Task(4, 12, 3)
-NAMES = SPACES.names()
+NAMES = (*SPACES.names(), "own:Own")
 
 
 @pytest.fixture(scope="module", params=NAMES)

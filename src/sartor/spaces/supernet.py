@@ -50,3 +50,11 @@ class Supernet(nn.Module, ABC):
     def forward(self, x: Tensor, who: Who) -> Tensor:
         """The logits."""
         return self.trace(x, who)[1]
+
+
+def trace(net: nn.Module, x: Tensor) -> tuple[list[Tensor], Tensor]:
+    """The features after every stage of a stand-alone network, as its supernet's `trace` gives them, and the logits."""
+    if not hasattr(net, "trace"):
+        return [], net(x)
+    traced: tuple[list[Tensor], Tensor] = net.trace(x)  # type: ignore[operator]
+    return traced

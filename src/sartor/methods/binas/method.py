@@ -35,7 +35,7 @@ from sartor.predictors.joint import Again, Paths, correlation, expressed
 from sartor.predictors.shrinkage import led, shrunk
 from sartor.spaces.base import new_supernet
 from sartor.spaces.capabilities import Elastic, prepared
-from sartor.spaces.supernet import StepDraw
+from sartor.spaces.supernet import StepDraw, trace
 
 _FIRST = 16  # passes that see all images, at least: few are enough for what leads, and doubt must be known
 _DECK = 36  # images to which paths are dealt evenly: a GPU meets the same shapes again
@@ -155,11 +155,11 @@ class BINAS(Method):
 
         def loss(x: torch.Tensor, y: torch.Tensor, paths: Any) -> dict[str, torch.Tensor]:
             with torch.no_grad():
-                their_features, their_logits = teacher.trace(x)
+                their_features, their_logits = trace(teacher, x)
             features, logits = net.trace(x, paths)
             labels = job.task.loss(logits, y, self.smoothing)
             imitation = job.task.imitation(logits, their_logits)
-            likeness = distill.feature_loss(features, their_features)
+            likeness = distill.feature_loss(features, their_features) if features else 0.0 * imitation
             total = labels + self.gamma * (imitation + likeness)
             return {"loss": total, "labels": labels, "imitation": imitation, "features": likeness}
 
