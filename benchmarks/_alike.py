@@ -28,7 +28,7 @@ class Alike:
     def __init__(self, data: str | Path, out: Path, device: str, recipe: Recipe, image: int | None = None) -> None:
         self.engine, self.out, self.recipe = Engine(device), out, recipe
         images = open_data(str(data), image)
-        self.engine.settle(images.task.image)
+        self.engine.set_threads(images.task.image)
         self.task, self.seeds = images.task, Seeds(0)
         self.splits = split(images, self.seeds.rng("split"), 0.2, 0.15)
         mean, std = statistics(images, self.splits.train)

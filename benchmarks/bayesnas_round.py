@@ -48,7 +48,7 @@ def job(given: argparse.Namespace, folder: str) -> Job:
     rng = np.random.default_rng(0)
     pixels = rng.integers(0, 256, (given.images, 3, given.image, given.image)).astype(np.uint8)
     images, seeds, engine = open_data((pixels, np.arange(given.images) % 10)), Seeds(0), Engine(given.device)
-    engine.settle(given.image)
+    engine.set_threads(given.image)
     splits = split(images, seeds.rng("split"), 0.02, 0.02)
     feed = Feed(images, (127.5,) * 3, (74.0,) * 3, seeds, engine)
     sizes = {name: getattr(given, name) for name in ("cells", "channels") if getattr(given, name)}

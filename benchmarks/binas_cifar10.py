@@ -13,16 +13,19 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
 from _record import record
 from scipy.stats import kendalltau, spearmanr
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "reproduce"))
+from binas_ablation import ablate
+
 import sartor
 from sartor.core.arch import Choice
 from sartor.core.quadratic import Quadratic
-from sartor.predictors.ablation import ablate
 from sartor.runs.directory import Run
 
 NETWORKS = 10

@@ -34,7 +34,7 @@ CASES = {
 
 def measure(engine: Engine, task: Task, batch: int, repeats: int) -> dict:
     torch.manual_seed(0)
-    engine.settle(task.image)
+    engine.set_threads(task.image)
     space = Mobile().fitted(task)
     net, rng = engine.place(space.supernet(task)).train(), np.random.default_rng(0)
     teacher = net.extract(space.heaviest).eval().requires_grad_(False)

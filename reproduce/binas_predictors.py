@@ -29,20 +29,20 @@ from scipy.stats import kendalltau, spearmanr
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 from _record import record  # noqa: E402
+from binas_ablation import ablate  # noqa: E402
+from binas_mlp import MLP  # noqa: E402
 
 from sartor.engine import checkpoint  # noqa: E402
 from sartor.engine.evaluate import correct  # noqa: E402
 from sartor.methods.binas.outcomes import Outcomes  # noqa: E402
 from sartor.methods.binas.tally import Tally  # noqa: E402
 from sartor.pipeline.context import reopened  # noqa: E402
-from sartor.predictors.ablation import ablate  # noqa: E402
 from sartor.predictors.bilinear import Bilinear  # noqa: E402
-from sartor.predictors.contributions import entries, estimate, forced  # noqa: E402
+from sartor.predictors.contributions import entries, estimate, force  # noqa: E402
 from sartor.predictors.joint import Paths, correlation  # noqa: E402
-from sartor.predictors.least_squares import LeastSquares  # noqa: E402
-from sartor.predictors.mlp import MLP  # noqa: E402
+from sartor.predictors.linear import LeastSquares  # noqa: E402
 from sartor.predictors.quadratic import FullQuadratic  # noqa: E402
-from sartor.predictors.shrinkage import led, shrunk  # noqa: E402
+from sartor.predictors.shrinkage import shrink_score, shrink_with_hint  # noqa: E402
 from sartor.runs.directory import Run  # noqa: E402
 from sartor.runs.progress import Reporter  # noqa: E402
 
@@ -99,7 +99,7 @@ def paper(study: Study, name: str, passes: int, one_path: bool) -> Any:
     tally = Tally(study.job, purpose, rows)
 
     def path(row: int, _: int, start: int, n: int) -> np.ndarray:
-        return forced(study.picks(purpose, row // len(todo), start, n, one_path), todo[row % len(todo)].condition)
+        return force(study.picks(purpose, row // len(todo), start, n, one_path), todo[row % len(todo)].condition)
 
     tally.run(study.net, path)
     right = tally.right.reshape(passes, len(todo), count)
@@ -147,11 +147,11 @@ def ours(study: Study, picks: np.ndarray, right: np.ndarray, likelihood: np.ndar
         }
         scores, paths = {}, Paths(study.choices, some, ids)
         for name, outcome in kinds.items():
-            scores[name] = paths.estimate(100.0 * outcome, again="paths")
+            scores[name] = paths.estimate(100.0 * outcome, redrawn="paths")
             study.judge(f"ours, {name}", used, scores[name])
-            study.judge(f"ours, {name}, shrunk", used, shrunk(scores[name], study.choices))
+            study.judge(f"ours, {name}, shrunk", used, shrink_score(scores[name], study.choices))
         together = correlation(kinds["right or wrong"], kinds["likelihood"], ids)
-        both = led(scores["right or wrong"], scores["likelihood"], together, study.choices)
+        both = shrink_with_hint(scores["right or wrong"], scores["likelihood"], together, study.choices)
         study.judge("ours, right or wrong, led by likelihood", used, both)
 
 

@@ -5,7 +5,7 @@ import gzip
 import numpy as np
 import pytest
 
-from sartor.bench.nasbench101 import fingerprints, kept
+from sartor.bench.nasbench101 import fingerprints, live_vertices
 from sartor.bench.tables import read_table
 from sartor.core.arch import Arch
 from sartor.core.errors import BadInput
@@ -116,5 +116,5 @@ def test_fingerprints_know_isomorphic_graphs():
 def test_loose_ends_are_pruned():
     chain = np.zeros((4, 4), np.int64)
     chain[0, 1] = chain[1, 3] = chain[0, 2] = 1  # vertex 2 leads nowhere
-    assert kept(chain) == [0, 1, 3]
-    assert kept(np.zeros((3, 3), np.int64)) == []
+    assert live_vertices(chain) == [0, 1, 3]
+    assert live_vertices(np.zeros((3, 3), np.int64)) == []

@@ -3,12 +3,12 @@ import json
 import numpy as np
 import pytest
 
-from sartor.core.arch import Arch, Choice
-from sartor.core.quadratic import Limit, Quadratic, additive
+from sartor.core.arch import Choice
+from sartor.core.quadratic import Quadratic, additive
 from sartor.core.registry import SPACES
-from sartor.insight.explain import binding, contrasts, explain, factors, shadow_prices
+from sartor.insight.explain import contrasts, explain, factors, shadow_prices
 from sartor.predictors.contributions import assemble, entries, estimate
-from sartor.solvers.base import Frontier, Problem
+from sartor.solvers.base import Frontier
 from sartor.solvers.frontier import frontier
 
 CHOICES = SPACES["mobile"]().choices
@@ -149,17 +149,6 @@ def test_shadow_prices_fall_along_the_frontier():
     prices = [x["price"] for x in shadow_prices(frontier(score, latency()))]
     assert (np.diff(prices) <= 1e-9).all()
     assert shadow_prices(Frontier(np.ones(1), np.ones(1), np.zeros((1, 1), np.int64))) == []
-
-
-def test_a_limit_binds_where_it_alone_stops_a_better_network():
-    score = Quadratic((3, 3), 0.0, {0: [0.0, 1.0, 2.0], 1: [0.0, 1.0, 2.0]})
-    tight = Limit("latency", Quadratic((3, 3), 0.0, {0: [0.0, 1.0, 2.0]}), 1.5)
-    loose = Limit("params", Quadratic((3, 3), 0.0, {1: [0.0, 1.0, 2.0]}), 9.0)
-    one, two = binding(Problem(score, (tight, loose)), Arch((1, 2)))
-    assert one["binds"]
-    assert one["forgone"] == 1.0
-    assert one["room"] == 0.5
-    assert not two["binds"]
 
 
 def test_counts_are_told_in_thousands_and_millions():

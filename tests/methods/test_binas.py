@@ -43,7 +43,7 @@ def planted():
 
 def found(planted, **options):
     truth, seen = planted
-    score = BINAS(**options)._jointly(SimpleNamespace(space=SPACE), seen)
+    score = BINAS(**options)._fit_jointly(SimpleNamespace(space=SPACE), seen)
     return score, contributions_of(score, SPACE.choices), truth, seen.right.mean()
 
 

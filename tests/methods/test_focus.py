@@ -9,7 +9,7 @@ import torch
 
 from sartor.core.arch import Choice
 from sartor.methods.binas import tally as _tally
-from sartor.methods.binas.focus import chances, chosen, gain
+from sartor.methods.binas.focus import chances, draw_images, gain
 from sartor.methods.binas.outcomes import Outcomes
 from sartor.methods.binas.tally import Tally
 from sartor.predictors.joint import estimate_jointly
@@ -32,7 +32,7 @@ def test_chances_sum_to_the_size_and_favour_doubtful_images(size):
 def test_every_image_is_chosen_as_often_as_its_chance_says():
     rng = np.random.default_rng(1)
     chance = chances(rng.integers(0, 2, (8, 30)), 12)
-    drawn = [chosen(chance, rng) for _ in range(4000)]
+    drawn = [draw_images(chance, rng) for _ in range(4000)]
     assert all(len(np.unique(d)) == 12 for d in drawn)
     np.testing.assert_allclose(np.bincount(np.concatenate(drawn), minlength=30) / 4000, chance, atol=0.04)
 
@@ -53,9 +53,9 @@ def both(rng, easy, first=10, rest=30):
     plain = Outcomes.of(*measured(rng, everyone, easy))
     tally, paths = measured(rng, everyone[:first], easy)
     chance = chances(tally.right, images // 4)
-    places = np.stack([chosen(chance, rng) for _ in range(4 * rest)])
+    places = np.stack([draw_images(chance, rng) for _ in range(4 * rest)])
     again = Outcomes.of(*measured(rng, places, easy), 1 / chance)
-    focused = Outcomes.of(tally, paths).joined(again, first, rest * gain(tally.right, chance))
+    focused = Outcomes.of(tally, paths).join(again, first, rest * gain(tally.right, chance))
     assert focused.weights.mean() == pytest.approx(1.0)
     return [estimate_jointly(CHOICES, o.picks, o.images, o.right, weights=o.weights) for o in (plain, focused)]
 

@@ -401,6 +401,8 @@ def test_without_a_name_the_run_goes_into_a_folder_of_its_own(tmp_path, monkeypa
 
 def test_a_result_explains_its_score(result):
     why = result.explain()
+    prices = [line["price"] for line in why["shadow_prices"]]
+    assert len(prices) == len(result.frontier) - 1 and prices == sorted(prices, reverse=True) and min(prices) > 0
     assert why["errors_known"]
     assert {d["choice"] for d in why["decisions"]} >= {"stage1.depth", "stage5.block4"}
     assert set(why["cost_units"]) == {"latency", "macs", "memory", "params"}

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sartor.core.arch import Arch, Choice, active
-from sartor.predictors.contributions import Entry, assemble, entries, estimate, forced
+from sartor.predictors.contributions import Entry, assemble, entries, estimate, force
 from sartor.spaces.mobile.space import Mobile
 
 # One stage as in the mobile space: depth 1 to 3 beyond block 1, and a block that nothing else decides about.
@@ -61,7 +61,7 @@ def test_the_mobile_space_has_the_papers_255_entries_and_conditions():
 def test_forcing_changes_the_conditions_choices_and_nothing_else():
     picks = np.arange(12).reshape(4, 3)
     kept = picks.copy()
-    changed = forced(picks, ((0, 7), (2, 9)))
+    changed = force(picks, ((0, 7), (2, 9)))
     assert np.array_equal(picks, kept)
     assert np.array_equal(changed, np.stack([np.full(4, 7), picks[:, 1], np.full(4, 9)], axis=1))
 
@@ -103,7 +103,7 @@ def test_multi_path_measurements_converge_to_the_exact_contributions():
 
         base += right(picks) / passes
         for n, e in enumerate(todo):
-            conditional[n] += right(forced(picks, e.condition)) / passes
+            conditional[n] += right(force(picks, e.condition)) / passes
     score = estimate(STAGE, base, conditional)
     mean = expected(every, values)
     exact = np.array([expected(every, values, e.condition) - mean for e in todo])

@@ -4,7 +4,7 @@ import pytest
 from sartor.core.arch import Choice
 from sartor.core.errors import BadInput
 from sartor.core.quadratic import Quadratic
-from sartor.predictors.joint import Paths, correlation, estimate_jointly, expressed, without_difficulty
+from sartor.predictors.joint import Paths, correlation, estimate_jointly, rescale_to, without_difficulty
 
 CHOICES = (
     Choice("stage1.depth", ("1", "2")),
@@ -139,11 +139,11 @@ def test_a_score_is_expressed_in_another_outcomes_unit_without_changing_the_orde
     rng = np.random.default_rng(0)
     score = Quadratic((3, 4), 5.0, {0: rng.normal(size=3), 1: rng.normal(size=4)}, errors=Quadratic((3, 4), 0.1))
     picks = np.stack([rng.integers(3, size=500), rng.integers(4, size=500)], 1)
-    found = expressed(score, picks, 7.0 + 2.5 * score.batch(picks))
+    found = rescale_to(score, picks, 7.0 + 2.5 * score.batch(picks))
     np.testing.assert_allclose(found.batch(picks), 7.0 + 2.5 * score.batch(picks))
     assert found.errors is not None
     assert found.errors.constant == pytest.approx(0.25)
-    against = expressed(score, picks, -score.batch(picks))
+    against = rescale_to(score, picks, -score.batch(picks))
     np.testing.assert_allclose(np.diff(against.batch(picks)), np.diff(score.batch(picks)), atol=1e-9)
 
 
@@ -159,7 +159,7 @@ def test_errors_of_paths_are_those_that_other_paths_of_the_same_images_show():
         outcome = own[ids] * (2 * picks[:, 3] - 1) + rng.normal(0.0, 5.0, len(ids))
         paths = Paths(CHOICES, picks, ids)
         for again, errors in found.items():
-            score = paths.estimate(outcome, again=again)
+            score = paths.estimate(outcome, redrawn=again)
             errors.append(score.errors.linear[3][1])
         values.append(score.linear[3][1])
     assert np.mean(values) == pytest.approx(own.mean(), abs=4 * np.std(values) / np.sqrt(60))

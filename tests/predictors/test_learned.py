@@ -1,16 +1,15 @@
 import numpy as np
 import pytest
 
-from sartor.core.arch import Choice
+from sartor.core.arch import Arch, Choice, canonical
 from sartor.core.errors import BadInput
 from sartor.core.quadratic import Quadratic
-from sartor.core.registry import SPACES
-from sartor.predictors.ablation import ablate
+from sartor.core.registry import PREDICTORS, SPACES
 from sartor.predictors.base import Fitted
 from sartor.predictors.bilinear import Bilinear
 from sartor.predictors.closed_form import Centred, choose, low_rank, solve
 from sartor.predictors.features import Features, linear_terms, pair_term
-from sartor.predictors.least_squares import LeastSquares, contribution_features
+from sartor.predictors.linear import LeastSquares, contribution_features
 from sartor.predictors.quadratic import FullQuadratic
 
 FREE = tuple(Choice(f"c{i}", ("a", "b", "c")) for i in range(5))
@@ -192,23 +191,22 @@ def test_too_little_to_learn_from():
         LeastSquares().fit(draw(two, 30, rng), np.zeros(30), two, rng)
 
 
-def test_ablation_of_table_2():
-    rng = np.random.default_rng(0)
-    score = planted(STAGE, rng, ((0, 1),))
-    variants = ablate(score, STAGE)
-    picks = draw(STAGE, 100, rng)
-    assert list(variants) == ["full", "no depth terms", "no block terms"]
-    assert 0 not in variants["no depth terms"].linear
-    assert set(variants["no block terms"].linear) == {0}
-    assert not variants["no block terms"].pairs
-    parts = variants["no depth terms"].batch(picks) + variants["no block terms"].batch(picks) - score.constant
-    np.testing.assert_allclose(parts, score.batch(picks))
-    assert isinstance(variants["full"], Quadratic)
-
-
 @pytest.mark.parametrize("predictor", [Bilinear(), LeastSquares(per_hub=True)], ids=["bilinear", "per hub"])
 def test_what_is_about_hubs_is_refused_where_there_are_none(predictor):
     flat = (Choice("a", ("0", "1")), Choice("b", ("0", "1", "2")))
     rng = np.random.default_rng(0)
     with pytest.raises(BadInput, match="needs choices that switch others on, but this space has none"):
         predictor.fit(draw(flat, 40, rng), rng.normal(size=40), flat, rng)
+
+
+@pytest.mark.parametrize("name", PREDICTORS.names())
+def test_every_predictor_recovers_an_additive_score_and_leaves_inactive_choices_alone(name):
+    rng = np.random.default_rng(0)
+    truth, predictor = planted(STAGE, rng), PREDICTORS.make(name)
+    assert predictor.suits(STAGE)
+    picks, new = draw(STAGE, 400, rng), draw(STAGE, 100, rng)
+    found = predictor.fit(picks, truth.batch(picks), STAGE, rng)
+    assert isinstance(found, Quadratic)
+    np.testing.assert_allclose(found.batch(new), truth.batch(new), atol=0.05)
+    canonical_new = [canonical(STAGE, Arch(tuple(row))).picks for row in new]
+    np.testing.assert_allclose(found.batch(canonical_new), found.batch(new))

@@ -5,7 +5,7 @@ from sartor.core.errors import BadInput
 from sartor.core.quadratic import Quadratic
 from sartor.core.registry import SPACES
 from sartor.predictors.contributions import assemble
-from sartor.predictors.shrinkage import contributions_of, led, likenesses, shrunk
+from sartor.predictors.shrinkage import contributions_of, likenesses, shrink_score, shrink_with_hint
 
 CHOICES = SPACES["mobile"]().choices
 SIZES = tuple(len(c.options) for c in CHOICES)
@@ -38,7 +38,7 @@ def test_closer_to_the_truth_where_contributions_are_alike():
     for _ in range(3):
         truth = alike(rng)
         score = measured(truth, 0.3, rng)
-        before, after = (contributions_of(s, CHOICES)[0] for s in (score, shrunk(score, CHOICES)))
+        before, after = (contributions_of(s, CHOICES)[0] for s in (score, shrink_score(score, CHOICES)))
         assert np.mean((after - truth) ** 2) < 0.5 * np.mean((before - truth) ** 2)
 
 
@@ -46,14 +46,14 @@ def test_no_worse_where_they_have_nothing_in_common():
     rng = np.random.default_rng(1)
     truth = rng.normal(0, 0.3, 255)
     score = measured(truth, 0.3, rng)
-    before, after = (contributions_of(s, CHOICES)[0] for s in (score, shrunk(score, CHOICES)))
+    before, after = (contributions_of(s, CHOICES)[0] for s in (score, shrink_score(score, CHOICES)))
     assert np.mean((after - truth) ** 2) < 0.75 * np.mean((before - truth) ** 2)  # one half is what is possible
 
 
 def test_precise_measurements_stay_what_they_are():
     rng = np.random.default_rng(2)
     truth = rng.normal(size=255)
-    after, error = contributions_of(shrunk(measured(truth, 1e-3, rng), CHOICES), CHOICES)
+    after, error = contributions_of(shrink_score(measured(truth, 1e-3, rng), CHOICES), CHOICES)
     np.testing.assert_allclose(after, truth, atol=0.01)
     np.testing.assert_allclose(error, 1e-3, rtol=0.05)
 
@@ -63,7 +63,7 @@ def test_posterior_intervals_cover():
     hits = []
     for _ in range(4):
         truth = alike(rng)
-        after, error = contributions_of(shrunk(measured(truth, 0.3, rng), CHOICES), CHOICES)
+        after, error = contributions_of(shrink_score(measured(truth, 0.3, rng), CHOICES), CHOICES)
         hits.append(np.abs(after - truth) < 1.96 * error)
     assert 0.9 < np.mean(hits) < 0.99
 
@@ -79,8 +79,8 @@ def test_a_precise_hint_helps_where_it_is_right_about_most():
         hint = alike(rng)
         truth = 0.3 * hint + rng.normal(0, 0.03, 255)
         score, precise = measured(truth, 0.1, rng), measured(hint, 0.02, rng)
-        found = led(score, precise, 0.0, CHOICES)
-        assert distance(found, truth) < 0.6 * distance(shrunk(score, CHOICES), truth)
+        found = shrink_with_hint(score, precise, 0.0, CHOICES)
+        assert distance(found, truth) < 0.6 * distance(shrink_score(score, CHOICES), truth)
         slope = np.dot(hint, truth) / np.dot(hint, hint)  # which nobody knows
         assert distance(found, truth) < 1.2 * np.mean((slope * contributions_of(precise, CHOICES)[0] - truth) ** 2)
         assert found.constant == score.constant
@@ -90,7 +90,7 @@ def test_a_hint_about_something_else_does_no_harm():
     rng = np.random.default_rng(5)
     truth, other = alike(rng), rng.normal(size=255)
     score = measured(truth, 0.3, rng)
-    alone, found = shrunk(score, CHOICES), led(score, measured(other, 0.01, rng), 0.0, CHOICES)
+    alone, found = shrink_score(score, CHOICES), shrink_with_hint(score, measured(other, 0.01, rng), 0.0, CHOICES)
     assert distance(found, truth) < 1.1 * distance(alone, truth)
 
 
@@ -98,7 +98,9 @@ def test_many_measurements_make_up_their_own_mind():
     rng = np.random.default_rng(6)
     hint = alike(rng)
     truth = hint + rng.normal(0, 0.2, 255)
-    after, error = contributions_of(led(measured(truth, 1e-3, rng), measured(hint, 1e-3, rng), 0.0, CHOICES), CHOICES)
+    after, error = contributions_of(
+        shrink_with_hint(measured(truth, 1e-3, rng), measured(hint, 1e-3, rng), 0.0, CHOICES), CHOICES
+    )
     np.testing.assert_allclose(after, truth, atol=0.01)
     np.testing.assert_allclose(error, 1e-3, rtol=0.05)
 
@@ -113,7 +115,7 @@ def test_intervals_cover_whatever_the_errors_share(correlation):
         luck = rng.normal(size=(2, 255))
         luck[1] = correlation * luck[0] + np.sqrt(1 - correlation**2) * luck[1]
         score, second = measured(truth, 0.2, rng, luck[0]), measured(hint, 0.1, rng, luck[1])
-        after, error = contributions_of(led(score, second, correlation, CHOICES), CHOICES)
+        after, error = contributions_of(shrink_with_hint(score, second, correlation, CHOICES), CHOICES)
         hits.append(np.abs(after - truth) < 1.96 * error)
     assert 0.9 < np.mean(hits) < 0.99
 
@@ -122,10 +124,10 @@ def test_needs_contributions_with_errors():
     rng = np.random.default_rng(0)
     score = measured(rng.normal(size=255), 0.1, rng)
     with pytest.raises(BadInput, match="standard errors"):
-        shrunk(Quadratic(SIZES, 0.0, score.linear, score.pairs), CHOICES)
+        shrink_score(Quadratic(SIZES, 0.0, score.linear, score.pairs), CHOICES)
     extra = {**score.pairs, (0, 5): rng.normal(size=(3, 3))}
     with pytest.raises(BadInput, match="a score of contributions"):
-        shrunk(Quadratic(SIZES, 0.0, score.linear, extra, score.errors), CHOICES)
+        shrink_score(Quadratic(SIZES, 0.0, score.linear, extra, score.errors), CHOICES)
     linear = {i: v for i, v in score.linear.items() if i != 1}
     with pytest.raises(BadInput, match=r"every option of stage1\.block1"):
-        shrunk(Quadratic(SIZES, 0.0, linear, score.pairs, score.errors), CHOICES)
+        shrink_score(Quadratic(SIZES, 0.0, linear, score.pairs, score.errors), CHOICES)

@@ -6,17 +6,17 @@ import pytest
 from sartor.core.arch import Arch
 from sartor.core.errors import BadInput, Infeasible, SolverError
 from sartor.core.quadratic import Limit, Quadratic
-from sartor.solvers.base import Problem, certified, within
+from sartor.solvers.base import Problem, certify, within
 
 
 def test_certified_rejects_lies():
     score = Quadratic((2,), 0.0, {0: [0.0, 1.0]})
     problem = Problem(score, (Limit("latency", Quadratic((2,), 0.0, {0: [0.0, 9.0]}), 5.0),))
     with pytest.raises(SolverError, match="violates latency"):
-        certified(problem, Arch((1,)), 1.0, "liar", 0.0)
+        certify(problem, Arch((1,)), 1.0, "liar", 0.0)
     with pytest.raises(SolverError, match="nothing beats -1"):
-        certified(problem, Arch((0,)), -1.0, "liar", 0.0)
-    assert certified(problem, Arch((0,)), 0.0, "honest", 0.0).gap == 0
+        certify(problem, Arch((0,)), -1.0, "liar", 0.0)
+    assert certify(problem, Arch((0,)), 0.0, "honest", 0.0).gap == 0
 
 
 def test_within_is_holds_for_many():

@@ -172,7 +172,7 @@ def test_too_little_to_fit(folder):
     many = type(samples)(np.repeat(samples.picks[keep], 2, 0), np.repeat(samples.values[keep], 2), "top1")
     with pytest.raises(BadInput, match="no sample has block1 = e6_k5"):
         fit_tables(choices, many)
-    with pytest.raises(BadInput, match="predictor must be auto"):
+    with pytest.raises(BadInput, match="no predictor named 'magic'; available: bilinear, linear, quadratic"):
         fit_tables(choices, samples, predictor="magic")
     with pytest.raises(BadInput, match="scale must be"):
         fit_tables(choices, samples, scale="log")
@@ -291,3 +291,22 @@ def test_nasbench201(tmp_path):
     assert points.complete
     assert points.front.cost[0] == 73_306
     assert math.isclose(costs["params"].form.batch([[3] * 6])[0], 73_306 + 6 * 243_040)
+
+
+def test_a_predictor_of_ones_own(folder, monkeypatch):
+    (folder / "mean_of_all.py").write_text(
+        "from dataclasses import dataclass\n"
+        "from sartor.core.quadratic import Quadratic\n"
+        "from sartor.predictors.base import Predictor\n\n\n"
+        "@dataclass(frozen=True)\n"
+        "class Mean(Predictor):\n"
+        "    def fit(self, picks, targets, choices, rng):\n"
+        "        return Quadratic(tuple(len(c.options) for c in choices), float(targets.mean()))\n"
+    )
+    monkeypatch.chdir(folder)
+    files = ("--space", "space.toml", "--samples", "samples.csv", "--target", "top1", "--out", "score.json")
+    run("fit", *files, "--predictor", "mean_of_all:Mean", "--scale", "value")
+    choices = read_space(folder / "space.toml")
+    samples, score = read_samples(folder / "samples.csv", choices, "top1"), read_score(folder / "score.json", choices)
+    assert score.facts["predictor"] == "mean_of_all:Mean"
+    np.testing.assert_allclose(score.form.batch(samples.picks), samples.values.mean())

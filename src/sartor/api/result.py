@@ -97,9 +97,12 @@ class Result:
         return found
 
     def explain(self) -> dict[str, Any]:
-        """Why: what every design decision adds to the score and costs, with errors, and rules in plain words."""
+        """Why: what every design decision adds to the score and costs, with errors, and rules in plain words.
+
+        ``shadow_prices``: along the frontier, what one more unit of the first budget would buy.
+        """
         from sartor.costs.base import CostTable
-        from sartor.insight.explain import explain
+        from sartor.insight.explain import explain, shadow_prices
 
         base = self.path if (self.path / "score.json").is_file() else self.path.parent.parent
         learnt = read_json(base / "score.json")
@@ -108,7 +111,8 @@ class Result:
             for c in learnt["choices"]
         ]
         tables = {p.stem: CostTable.from_json(read_json(p)).form for p in sorted((base / "costs").glob("*.json"))}
-        return explain(Quadratic.from_json(learnt["score"]), choices, tables)
+        found = explain(Quadratic.from_json(learnt["score"]), choices, tables)
+        return {**found, "shadow_prices": shadow_prices(self.frontier)}
 
     @cached_property
     def _preprocessing(self) -> dict[str, Any]:

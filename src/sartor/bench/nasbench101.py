@@ -35,7 +35,7 @@ class Graphs(Protocol):
         """Adjacency of input, nodes and output, for picks of the inputs."""
 
 
-def kept(matrix: Matrix) -> list[int]:
+def live_vertices(matrix: Matrix) -> list[int]:
     """The vertices that the input reaches and that reach the output; none at all where the input does not."""
     count = len(matrix)
     forward, backward = {0}, {count - 1}
@@ -115,7 +115,7 @@ def _encodings(space: Graphs, sizes: Sequence[int]) -> Any:
     seen: dict[bytes, NDArray[np.uint64]] = {}  # of pruned wirings: a fingerprint for all labels of its nodes
     for inputs in itertools.product(*(range(n) for n in sizes[space.nodes :])):
         matrix = space.wiring(inputs)
-        keep = kept(matrix)
+        keep = live_vertices(matrix)
         if not keep:
             continue
         small, inner = matrix[np.ix_(keep, keep)], np.array(keep[1:-1], np.int64) - 1

@@ -21,9 +21,9 @@ from sartor.core.seeds import Seeds
 from sartor.core.task import Task
 from sartor.data.augment import statistics
 from sartor.data.base import Images
-from sartor.engine.device import checked
+from sartor.engine.device import check_device
 from sartor.insight.ranking import quality
-from sartor.predictors.least_squares import LeastSquares
+from sartor.predictors.linear import LeastSquares
 from sartor.proxies.aggregate import aggregate
 from sartor.spaces.base import Space
 
@@ -44,7 +44,7 @@ class Bench:
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        checked(self.device)
+        check_device(self.device)
 
     @property
     def values(self) -> NDArray[np.float64]:

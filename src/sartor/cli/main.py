@@ -169,13 +169,14 @@ def report(run: RunPath, as_json: AsJson = False) -> None:
 
 @app.command("list")
 def list_plugins(as_json: AsJson = False) -> None:
-    """Methods, spaces, costs, solvers, proxies and published networks."""
+    """Methods, spaces, costs, solvers, proxies, predictors and published networks."""
     from rich.table import Table
 
-    from sartor.core.registry import COSTS, METHODS, PROXIES, SOLVERS, SPACES
+    from sartor.core.registry import COSTS, METHODS, PREDICTORS, PROXIES, SOLVERS, SPACES
     from sartor.costs import published as zoo
 
-    registries = {"methods": METHODS, "spaces": SPACES, "costs": COSTS, "solvers": SOLVERS, "proxies": PROXIES}
+    kinds = (METHODS, SPACES, COSTS, SOLVERS, PROXIES, PREDICTORS)
+    registries = {registry.package.rpartition(".")[2]: registry for registry in kinds}
     data: dict[str, Any] = {k: {n: r.summary(n) for n in r.names()} for k, r in registries.items()}
     data["zoo"] = [*zoo.names(), *zoo.cells()]
 

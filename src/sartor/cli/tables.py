@@ -48,7 +48,7 @@ def fit(
     samples: SamplesPath,
     target: Target,
     out: Annotated[Path, typer.Option("--out", help="Where to write the score (JSON).")],
-    predictor: Annotated[str, typer.Option(help="auto, linear, bilinear or quadratic.")] = "auto",
+    predictor: Annotated[str, typer.Option(help="auto, linear, bilinear, quadratic, or module:Class.")] = "auto",
     scale: Annotated[str, typer.Option(help="auto, value, or rank: robust where some networks failed.")] = "auto",
     unit: Annotated[str, typer.Option(help="The target's unit; needed where it is a cost, e.g. ms.")] = "",
     repeats: Repeats = "error",

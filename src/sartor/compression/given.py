@@ -91,7 +91,7 @@ def open_job(given: Options, path: Path, reporter: Any, module: nn.Module | None
         images = open_data(
             given.data, image, lambda n, done, total: bar.to(100 * done // total), LARGEST_IMAGE[given.effort]
         )
-    engine.settle(images.task.image)
+    engine.set_threads(images.task.image)
     seeds = Seeds(given.seed)
     splits, moments = _splits(given, images, seeds)
     mean, std = moments or statistics(images, splits.train)

@@ -16,7 +16,7 @@ from sartor.core.errors import BadInput
 from sartor.spaces.pooling import mended
 
 
-def checked(device: str) -> str:
+def check_device(device: str) -> str:
     """The device itself, where there is one."""
     if device not in ("cpu", "cuda"):
         raise BadInput(f"device must be cpu or cuda, but got {device!r}.")
@@ -36,7 +36,7 @@ class Engine:
     def __init__(self, device: str = "cpu", devices: int = 1, nodes: int = 1) -> None:
         from lightning_fabric import Fabric
 
-        checked(device)
+        check_device(device)
         if device == "cuda" and devices > torch.cuda.device_count():
             raise BadInput(f"{devices} CUDA devices were asked for, but there are {torch.cuda.device_count()}.")
         if devices < 1 or nodes < 1:
@@ -57,7 +57,7 @@ class Engine:
             torch.backends.cudnn.benchmark = False
             torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
 
-    def settle(self, image: int) -> None:
+    def set_threads(self, image: int) -> None:
         """Threads for training on the CPU: one for tiny images, where several wait for each other more than they work.
 
         A function of the machine and the image size alone, since the number of threads decides the last bit of a sum.

@@ -18,11 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from sartor.core.arch import Arch, Choice
+from sartor.core.arch import Choice
 from sartor.core.quadratic import Array, Quadratic
 from sartor.insight.factors import Parse, factors, levels_of, number, place
-from sartor.solvers.base import Frontier, Problem
-from sartor.solvers.local import allowed, neighbours
+from sartor.solvers.base import Frontier
 
 SURE = 1.959964  # half the width of a 95 % interval, in standard errors
 
@@ -102,7 +101,7 @@ class _Measured:
             values.append(table.ravel())
             variances.append(error.ravel() ** 2)
             count += table.size
-        self.values = np.concatenate([*values, np.zeros(1)])  # the last one stands for what is no number at all
+        self.values = np.concatenate([*values, np.zeros(1)])  # the last, zero, is that of blocks the depth leaves out
         self.variances = np.concatenate([*variances, np.zeros(1)])
         self.columns = {key: np.where(at < 0, count, at) for key, at in self.columns.items()}
         # Every entry of every term is a product of two shares; the second one of a linear term is a one at the end.
@@ -330,31 +329,3 @@ def shadow_prices(front: Frontier) -> list[dict[str, float]]:
 
 def _slope(front: Frontier, a: int, b: int) -> float:
     return float((front.score[b] - front.score[a]) / (front.cost[b] - front.cost[a]))
-
-
-def binding(problem: Problem, arch: Arch) -> list[dict[str, Any]]:
-    """Which limits hold the score back at `arch`.
-
-    With discrete choices a limit is hardly ever met to the last digit. It binds where a change of one
-    choice would score more and this limit alone forbids it; ``forgone`` is the best such gain.
-    """
-    picks = np.asarray(arch.picks, np.int64)
-    table = neighbours(picks, problem.sizes)
-    gains = problem.score.batch(table) - problem.score(arch)
-    lines = []
-    for limit in problem.limits:
-        value = limit.form(arch)
-        others = [x for x in problem.limits if x is not limit]
-        blocked = (gains > 0) & ~allowed([limit], table) & allowed(others, table)
-        lines.append(
-            {
-                "limit": limit.name,
-                "value": value,
-                "high": limit.high if math.isfinite(limit.high) else None,
-                "low": limit.low if math.isfinite(limit.low) else None,
-                "room": limit.high - value if math.isfinite(limit.high) else None,
-                "binds": bool(blocked.any()),
-                "forgone": float(gains[blocked].max()) if blocked.any() else 0.0,
-            }
-        )
-    return lines

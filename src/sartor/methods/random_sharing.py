@@ -16,7 +16,7 @@ from sartor.engine.seeding import seeded
 from sartor.insight.ranking import quality
 from sartor.methods.base import Effort, Found, Job, epochs_for
 from sartor.methods.sharing import Sharing, recalibrate_paths
-from sartor.predictors.least_squares import LeastSquares
+from sartor.predictors.linear import LeastSquares
 from sartor.spaces.base import new_supernet
 
 

@@ -95,7 +95,7 @@ def open_context(given: Options, path: Path, reporter: Any, engine: Engine | Non
     largest = options.LARGEST_IMAGE[given.effort]
     with reporter.bar("reading images", 100) as bar:
         images = open_data(given.data, given.image, lambda n, done, total: bar.to(100 * done // total), largest)
-    engine.settle(images.task.image)
+    engine.set_threads(images.task.image)
     seeds = Seeds(given.seed)
     splits = split(images, seeds.rng("split"), given.val, given.test)
     method = METHODS[given.method]

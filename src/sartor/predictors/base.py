@@ -36,8 +36,12 @@ class Predictor(ABC):
     def fit(self, picks: ArrayLike, targets: ArrayLike, choices: Sequence[Choice], rng: np.random.Generator) -> Fitted:
         """Learn from networks, as (n, choices) picks, and their measured targets, as (n,) numbers."""
 
+    def suits(self, choices: Sequence[Choice]) -> bool:
+        """Whether there is anything in these choices that this predictor is about; `auto` tries those that suit."""
+        return True
 
-def checked(
+
+def check_samples(
     picks: ArrayLike, targets: ArrayLike, choices: Sequence[Choice], least: int = 3
 ) -> tuple[Index, Array, tuple[int, ...]]:
     """The samples as arrays, and the sizes; raises BadInput where they do not fit the choices or are too few."""

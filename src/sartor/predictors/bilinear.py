@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
-from sartor.core.arch import Choice, needed_hubs
+from sartor.core.arch import Choice, hubs, needed_hubs
 from sartor.core.errors import BadInput
 from sartor.predictors.closed_form import ClosedForm
 
@@ -25,6 +25,10 @@ class Bilinear(ClosedForm):
 
     hubs: tuple[str, ...] | None = None
 
+    def suits(self, choices: Sequence[Choice]) -> bool:
+        """Where some choices switch others on."""
+        return self.hubs is not None or bool(hubs(choices))
+
     def pairs(self, choices: Sequence[Choice]) -> list[tuple[int, int]]:
         """Every hub with everything that is none."""
         names = [c.name for c in choices]
@@ -33,3 +37,6 @@ class Bilinear(ClosedForm):
             raise BadInput(f"hubs must be names of choices ({', '.join(names)}), but got {', '.join(unknown)}.")
         beta = needed_hubs(choices, "a bilinear score") if self.hubs is None else sorted(map(names.index, self.hubs))
         return [(i, j) for i in beta for j in range(len(choices)) if j not in beta]
+
+
+PLUGIN = Bilinear

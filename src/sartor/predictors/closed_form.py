@@ -18,7 +18,7 @@ from scipy.sparse import csr_array
 from sartor.core.arch import Choice
 from sartor.core.errors import BadInput
 from sartor.core.quadratic import Array, Quadratic
-from sartor.predictors.base import Predictor, checked
+from sartor.predictors.base import Predictor, check_samples
 from sartor.predictors.features import Features, linear_terms, pair_term
 
 OVERSAMPLE = 10
@@ -128,7 +128,7 @@ class ClosedForm(Predictor):
         self, picks: ArrayLike, targets: ArrayLike, choices: Sequence[Choice], rng: np.random.Generator
     ) -> Quadratic:
         """The least-squares coefficients on the chosen number of components."""
-        index, y, sizes = checked(picks, targets, choices, least=2 * self.folds)
+        index, y, sizes = check_samples(picks, targets, choices, least=2 * self.folds)
         products = [pair_term(choices, i, j, self.inactive) for i, j in self.pairs(choices)]
         features = Features(sizes, (*linear_terms(choices), *(t for t in products if t is not None)))
         design = features.design(index)

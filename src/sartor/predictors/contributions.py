@@ -38,7 +38,7 @@ def entries(choices: Sequence[Choice]) -> list[Entry]:
     return found
 
 
-def forced(picks: NDArray[np.int64], condition: Condition) -> NDArray[np.int64]:
+def force(picks: NDArray[np.int64], condition: Condition) -> NDArray[np.int64]:
     """The same random paths with the condition's options put in: what differs is the decision alone."""
     changed = picks.copy()
     for choice, option in condition:

@@ -29,14 +29,14 @@ from numpy.typing import ArrayLike
 from sartor.core.arch import Choice
 from sartor.core.errors import BadInput
 from sartor.core.quadratic import Array, Quadratic
-from sartor.predictors.base import Index, checked
+from sartor.predictors.base import Index, check_samples
 from sartor.predictors.contributions import Condition, assemble, entries
-from sartor.predictors.least_squares import contribution_features
+from sartor.predictors.linear import contribution_features
 from sartor.predictors.regression import Regression
 
 How = Literal["least squares", "means"]
 Against = Literal["context", "everything"]
-Again = Literal["images", "paths"]
+Redrawn = Literal["images", "paths"]
 
 
 def estimate_jointly(
@@ -62,7 +62,7 @@ def estimate_jointly(
         raise BadInput(f"how must be 'least squares' or 'means', but got {how!r}.")
     paths = Paths(choices, picks, images, weights)
     if how == "means":
-        y, level = paths.prepared(outcomes, control)
+        y, level = paths.prepare(outcomes, control)
         return _means(choices, paths.sizes, paths.picks, y, paths.clusters, against, level)
     return paths.estimate(outcomes, control=control)
 
@@ -74,7 +74,7 @@ class Paths:
         self, choices: Sequence[Choice], picks: ArrayLike, images: ArrayLike, weights: ArrayLike | None = None
     ) -> None:
         self.choices = choices
-        self.picks, ones, self.sizes = checked(picks, np.ones(len(np.asarray(picks))), choices)
+        self.picks, ones, self.sizes = check_samples(picks, np.ones(len(np.asarray(picks))), choices)
         self.clusters: Index = np.unique(np.asarray(images), return_inverse=True)[1].reshape(-1)
         if len(self.clusters) != len(ones):
             raise BadInput(f"every path needs the id of its image, but got {len(self.clusters)} ids of {len(ones)}.")
@@ -88,22 +88,22 @@ class Paths:
         """Everything about least squares that is the same for all outcomes."""
         return Regression(self.features.design(self.picks), self.features.contrasts(), self.weights)
 
-    def estimate(self, outcomes: ArrayLike, *, control: bool = True, again: Again = "images") -> Quadratic:
+    def estimate(self, outcomes: ArrayLike, *, control: bool = True, redrawn: Redrawn = "images") -> Quadratic:
         """Least squares. Its errors are those that drawing again would show: other images, or paths for the same."""
-        y, level = self.prepared(outcomes, control)
-        found = self.regression.fit(y, clusters=self.clusters if again == "images" else None)
+        y, level = self.prepare(outcomes, control)
+        found = self.regression.fit(y, clusters=self.clusters if redrawn == "images" else None)
         return self.features.quadratic(found.constant, found.weights, (level, found.errors))
 
-    def prepared(self, outcomes: ArrayLike, control: bool) -> tuple[Array, float]:
+    def prepare(self, outcomes: ArrayLike, control: bool) -> tuple[Array, float]:
         """The outcomes, without their images' difficulty if wanted, and the error of their mean."""
-        _, y, _ = checked(self.picks, outcomes, self.choices)
+        _, y, _ = check_samples(self.picks, outcomes, self.choices)
         # Of the constant alone the images' difficulty is part: other images would give another one.
         w = self.weights
         level = _length(np.bincount(self.clusters, w * (y - np.average(y, weights=w))) / w.sum())
         return (without_difficulty(y, self.clusters, w) if control else y), level
 
 
-def expressed(score: Quadratic, picks: ArrayLike, outcomes: ArrayLike, weights: ArrayLike | None = None) -> Quadratic:
+def rescale_to(score: Quadratic, picks: ArrayLike, outcomes: ArrayLike, weights: ArrayLike | None = None) -> Quadratic:
     """A score learnt from one kind of outcome in the unit of another: the line that fits `outcomes` best.
 
     Probabilities of the right class tell decisions apart with less noise than right or wrong does, but people ask for

@@ -21,3 +21,6 @@ class FullQuadratic(ClosedForm):
     def pairs(self, choices: Sequence[Choice]) -> list[tuple[int, int]]:
         """All of them."""
         return [(i, j) for i in range(len(choices)) for j in range(i + 1, len(choices))]
+
+
+PLUGIN = FullQuadratic

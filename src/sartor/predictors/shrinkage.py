@@ -10,10 +10,10 @@ the variances tau are those under which the measurements are most likely, and th
 posterior mean ``K (K + diag(errors^2))^-1 d``. Nothing is assumed about which likeness matters: where
 the measurements show none its variance is zero, and where they are precise they stay what they are.
 
-A second score of the same decisions, in whatever unit, can lend a hand (`led`): the true contributions are then
-``beta h + u``, with h those of the second score and u a difference with a prior of its own, and beta, too, is the most
-likely one. Many measurements of the first make up their own mind, few follow the second, and the errors say how far the
-two may be apart.
+A second score of the same decisions, in whatever unit, can lend a hand (`shrink_with_hint`): the true contributions
+are then ``beta h + u``, with h those of the second score and u a difference with a prior of its own, and beta, too, is
+the most likely one. Many measurements of the first make up their own mind, few follow the second, and the errors say
+how far the two may be apart.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LEAST = 1e-10  # variance of an error, in squares of the score's unit
 _LOGS = (-14.0, 3.0)  # of the kernels' variances
 
 
-def shrunk(score: Quadratic, choices: Sequence[Choice], parse: Parse = factors) -> Quadratic:
+def shrink_score(score: Quadratic, choices: Sequence[Choice], parse: Parse = factors) -> Quadratic:
     """The posterior mean of a score of contributions, with the posterior's standard deviations as errors."""
     value, error = contributions_of(score, choices)
     scale = _scale(value)
@@ -44,10 +44,10 @@ def shrunk(score: Quadratic, choices: Sequence[Choice], parse: Parse = factors) 
     mean, spread = _posterior(
         _prior(value / scale, noise, likenesses(choices, parse)), noise, value / scale, len(value)
     )
-    return _again(score, choices, scale * mean, scale * spread)
+    return _with_contributions(score, choices, scale * mean, scale * spread)
 
 
-def led(
+def shrink_with_hint(
     score: Quadratic, hint: Quadratic, correlation: float, choices: Sequence[Choice], parse: Parse = factors
 ) -> Quadratic:
     """The same for a score that may follow `hint`; `correlation` is that of their errors."""
@@ -59,9 +59,9 @@ def led(
     values, kernels = np.concatenate([value / scale, other / unit]), likenesses(choices, parse)
     alone = [_prior(values[p], noise[p, p], kernels) for p in (slice(count), slice(count, None))]
     # The most likely prior ranks best, but its deviations, which take it for certain, are a fifth or more too small.
-    means, _ = _posterior(_led_prior(values, noise, *alone, caution=0.0), noise, values, count)
-    _, spreads = _posterior(_led_prior(values, noise, *alone, caution=0.5), noise, values, count)
-    return _again(score, choices, scale * means, scale * spreads)
+    means, _ = _posterior(_prior_with_hint(values, noise, *alone, caution=0.0), noise, values, count)
+    _, spreads = _posterior(_prior_with_hint(values, noise, *alone, caution=0.5), noise, values, count)
+    return _with_contributions(score, choices, scale * means, scale * spreads)
 
 
 def _posterior(prior: Array, noise: Array, values: Array, count: int) -> tuple[Array, Array]:
@@ -71,7 +71,7 @@ def _posterior(prior: Array, noise: Array, values: Array, count: int) -> tuple[A
     return weights.T @ values, np.sqrt(np.maximum(np.diag(wanted[:, :count] - wanted @ weights), 0.0))
 
 
-def _again(score: Quadratic, choices: Sequence[Choice], mean: Array, spread: Array) -> Quadratic:
+def _with_contributions(score: Quadratic, choices: Sequence[Choice], mean: Array, spread: Array) -> Quadratic:
     """The score with other contributions and errors."""
     new = assemble(choices, score.sizes, score.constant, mean)
     level = score.errors.constant if score.errors is not None else 0.0
@@ -103,11 +103,12 @@ def contributions_of(score: Quadratic, choices: Sequence[Choice]) -> tuple[Array
         values.append(pair[0])
         errors.append(pair[1])
     found, spread = np.concatenate(values), np.concatenate(errors)
-    again = assemble(choices, score.sizes, score.constant, found)
-    same = again.pairs.keys() == score.pairs.keys() and all((again.pairs[k] == t).all() for k, t in score.pairs.items())
-    if not same or again.linear.keys() != score.linear.keys():
+    assembled = assemble(choices, score.sizes, score.constant, found)
+    same = assembled.pairs.keys() == score.pairs.keys()
+    same = same and all((assembled.pairs[k] == t).all() for k, t in score.pairs.items())
+    if not same or assembled.linear.keys() != score.linear.keys():
         raise BadInput(
-            "shrinking needs a score of contributions: one number an option, due while its choice is active."
+            "shrinking needs a score of contributions: one number per option, due while its choice is active."
         )
     return found, spread
 
@@ -143,7 +144,7 @@ def _prior(value: Array, noise: Array, kernels: Array) -> Array:
     return mixed(_least(misfit, np.full(many, np.log(1.0 / many)), [_LOGS] * many))
 
 
-def _led_prior(values: Array, noise: Array, own: Array, hint: Array, *, caution: float) -> Array:
+def _prior_with_hint(values: Array, noise: Array, own: Array, hint: Array, *, caution: float) -> Array:
     """The same for two scores, the first ``beta h + u``: the covariance of the true contributions of both.
 
     `own` and `hint` are the priors that suit each of them alone. h has the second's; u is in part like h, in part

@@ -22,7 +22,7 @@ from sartor.core.errors import BadInput
 from sartor.core.registry import COSTS, PROXIES
 from sartor.core.seeds import Seeds
 from sartor.core.task import Task
-from sartor.engine.device import checked
+from sartor.engine.device import check_device
 from sartor.engine.seeding import seeded
 from sartor.spaces.base import Space
 
@@ -45,7 +45,7 @@ class Scoring:
     def __post_init__(self) -> None:
         if self.workers < 1:
             raise BadInput(f"workers >= 1 must hold, but got {self.workers}.")
-        checked(self.device)
+        check_device(self.device)
 
     def proxies(self) -> dict[str, Any]:
         """The proxies by their names, each with those of the options that it has."""
@@ -67,12 +67,12 @@ class Scoring:
                 speed[name] = len(archs) / max(time.perf_counter() - start, 1e-9)
         rest = [name for name in self.names if name not in values]
         if rest:
-            found, seconds = self._measured(rest, archs)
+            found, seconds = self._measure(rest, archs)
             values |= found
             speed |= {name: len(archs) / max(seconds[name], 1e-9) for name in rest}
         return {name: values[name] for name in self.names}, {name: speed[name] for name in self.names}
 
-    def _measured(self, names: Sequence[str], archs: Sequence[Arch]) -> tuple[Values, dict[str, float]]:
+    def _measure(self, names: Sequence[str], archs: Sequence[Arch]) -> tuple[Values, dict[str, float]]:
         """Values, and seconds of every proxy; in several processes, of the one that took longest."""
         workers = min(self.workers, len(archs))
         numbered = list(enumerate(archs))

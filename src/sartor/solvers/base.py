@@ -147,7 +147,7 @@ class Solver(ABC):
         """The best architecture found, certified; raises Infeasible where no architecture meets the limits."""
 
 
-def certified(problem: Problem, arch: Arch, bound: float, solver: str, seconds: float) -> Solution:
+def certify(problem: Problem, arch: Arch, bound: float, solver: str, seconds: float) -> Solution:
     """A Solution whose feasibility and score are computed afresh: a solver's word is never taken for them."""
     broken = [limit.name for limit in problem.limits if not limit.holds(arch, slack=1e-6)]
     if broken:

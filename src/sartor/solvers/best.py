@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import final
 
 from sartor.core.errors import BadInput, SolverError
-from sartor.solvers.base import NotSeparable, Problem, Solution, Solver, certified
+from sartor.solvers.base import NotSeparable, Problem, Solution, Solver, certify
 from sartor.solvers.evolution import Evolution
 from sartor.solvers.frank_wolfe import FrankWolfe
 from sartor.solvers.frontier import ExactFrontier
@@ -44,7 +44,7 @@ class Best(Solver):
             found += [FrankWolfe(seed=self.seed).solve(problem), Evolution(seed=self.seed).solve(problem)]
         top = max(found, key=lambda solution: solution.score)
         bound = min(solution.bound for solution in found)
-        return certified(problem, top.arch, bound, f"best: {top.solver}", time.perf_counter() - begin)
+        return certify(problem, top.arch, bound, f"best: {top.solver}", time.perf_counter() - begin)
 
 
 PLUGIN = Best

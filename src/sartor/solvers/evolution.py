@@ -18,7 +18,7 @@ import numpy as np
 
 from sartor.core.errors import BadInput
 from sartor.core.quadratic import Limit
-from sartor.solvers.base import Problem, Solution, Solver, certified
+from sartor.solvers.base import Problem, Solution, Solver, certify
 from sartor.solvers.local import Index, Score, allowed, arch_of, feasible_start, retreat, uniform
 
 
@@ -66,7 +66,7 @@ def evolve(
     for _ in range(how.iterations):
         top = np.argsort(-values, kind="stable")[: how.parents]
         people, values = people[top], values[top]
-        children = np.concatenate([_mutants(people, sizes, limits, how, rng), _crossed(people, limits, how, rng)])
+        children = np.concatenate([_mutants(people, sizes, limits, how, rng), _cross(people, limits, how, rng)])
         people = np.concatenate([people, children])
         values = np.concatenate([values, np.asarray(score(children), np.float64)])
         history.append(float(values.max()))
@@ -96,7 +96,7 @@ def _mutants(
     return _inside(parents, draw, limits, how.redraws, rng)
 
 
-def _crossed(people: Index, limits: Sequence[Limit], how: Settings, rng: np.random.Generator) -> Index:
+def _cross(people: Index, limits: Sequence[Limit], how: Settings, rng: np.random.Generator) -> Index:
     parents = people[rng.integers(len(people), size=how.crossovers)]
 
     def draw(rows: Index) -> Index:
@@ -135,7 +135,7 @@ class Evolution(Settings, Solver):
         begin = time.perf_counter()
         rng = np.random.default_rng(self.seed)
         found = evolve(problem.score.batch, problem.sizes, problem.limits, rng, self)
-        return certified(problem, arch_of(found.picks), math.inf, "evolution", time.perf_counter() - begin)
+        return certify(problem, arch_of(found.picks), math.inf, "evolution", time.perf_counter() - begin)
 
 
 PLUGIN = Evolution

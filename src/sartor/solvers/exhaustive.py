@@ -13,7 +13,7 @@ import numpy as np
 from sartor.core.arch import Arch
 from sartor.core.errors import BadInput
 from sartor.core.quadratic import Limit, Quadratic
-from sartor.solvers.base import Problem, Solution, Solver, certified, within
+from sartor.solvers.base import Problem, Solution, Solver, certify, within
 from sartor.solvers.infeasible import contradiction
 
 MOST = 20_000_000
@@ -37,7 +37,7 @@ class Exhaustive(Solver):
         best, score = _best(problem.score, problem.limits)
         if best is None:
             raise contradiction(problem.limits, _least)
-        return certified(problem, best, score, "exhaustive", time.perf_counter() - start)
+        return certify(problem, best, score, "exhaustive", time.perf_counter() - start)
 
 
 def _chunks(sizes: tuple[int, ...]) -> Iterator[np.ndarray[Any, np.dtype[np.int64]]]:

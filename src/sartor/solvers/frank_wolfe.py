@@ -27,7 +27,7 @@ import numpy as np
 
 from sartor.core.errors import BadInput
 from sartor.core.quadratic import Array, Limit
-from sartor.solvers.base import Problem, Solution, Solver, certified
+from sartor.solvers.base import Problem, Solution, Solver, certify
 from sartor.solvers.knapsack import greedy, simplex
 from sartor.solvers.local import Index, Score, allowed, arch_of, feasible_start, polish, retreat, uniform
 from sartor.solvers.relaxed import Groups, Relaxed, colours
@@ -238,7 +238,7 @@ class FrankWolfe(Solver):
         alone = len(walks[0].blocks) == 1 and not any(t.any() for t in problem.score.pairs.values())
         # Nothing interacts: one linear program over all choices, whose value no architecture exceeds.
         bound = max(walk.values[-1] for walk in walks) if alone else math.inf
-        return certified(problem, arch_of(picks), bound, "frank_wolfe", time.perf_counter() - begin)
+        return certify(problem, arch_of(picks), bound, "frank_wolfe", time.perf_counter() - begin)
 
     def search(self, problem: Problem) -> tuple[Index, list[Walk]]:
         """The best picks and the walk of every start."""

@@ -23,7 +23,7 @@ import numpy as np
 
 from sartor.core.errors import Infeasible
 from sartor.core.quadratic import Array, Limit, Quadratic
-from sartor.solvers.base import Frontier, NotSeparable, Problem, Solution, Solver, certified, within
+from sartor.solvers.base import Frontier, NotSeparable, Problem, Solution, Solver, certify, within
 from sartor.solvers.infeasible import cannot, contradiction
 from sartor.solvers.interactions import Component, components, grid, support
 from sartor.solvers.pareto import Front, Index, Nothing, pareto, total
@@ -203,7 +203,7 @@ class ExactFrontier(Solver):
             assert budget is not None
             raise cannot(budget, float(front.cost[0]))
         bound = float(front.score[best])
-        return certified(problem, front.arch(best), bound, "frontier", time.perf_counter() - start)
+        return certify(problem, front.arch(best), bound, "frontier", time.perf_counter() - start)
 
 
 def split(problem: Problem) -> tuple[Limit | None, tuple[Limit, ...]]:

@@ -27,7 +27,7 @@ from scipy.sparse import coo_array, csr_array, vstack
 from sartor.core.arch import Arch
 from sartor.core.errors import BadInput, Infeasible, SolverError
 from sartor.core.quadratic import Array, Limit, Quadratic
-from sartor.solvers.base import Least, NotSeparable, Problem, Solution, Solver, certified
+from sartor.solvers.base import Least, NotSeparable, Problem, Solution, Solver, certify
 from sartor.solvers.frontier import frontier
 from sartor.solvers.infeasible import contradiction
 from sartor.solvers.interactions import support
@@ -54,7 +54,7 @@ class Milp(Solver):
             raise BadInput(f"time_limit must be above 0 and gap at least 0, but got {self.time_limit}, {self.gap}.")
 
     def solve(self, problem: Problem) -> Solution:
-        """The best architecture found, certified, and the proven bound."""
+        """The best architecture found, certify, and the proven bound."""
         solution = self._attempt(problem)
         if solution is None:
             raise contradiction(problem.limits, self._least)
@@ -81,7 +81,7 @@ class Milp(Solver):
             bound = bound if tightened else min(bound, proven)
             broken = [n for n, limit in enumerate(problem.limits) if not limit.holds(arch)]
             if not broken:
-                return certified(problem, arch, bound, "milp", time.perf_counter() - start)
+                return certify(problem, arch, bound, "milp", time.perf_counter() - start)
             for n in broken:
                 model.cut(n, arch)
                 if attempt >= REPAIRS // 2:

@@ -16,15 +16,13 @@ import numpy as np
 from scipy.optimize import isotonic_regression
 from scipy.stats import norm, rankdata
 
-from sartor.core.arch import Choice, hubs
+from sartor.core.arch import Choice
 from sartor.core.errors import BadInput, Infeasible, SolverError
-from sartor.core.quadratic import Array, Limit
+from sartor.core.quadratic import Array, Limit, Quadratic
+from sartor.core.registry import PREDICTORS
 from sartor.core.units import parse, show
 from sartor.insight.ranking import quality
 from sartor.predictors.base import Predictor
-from sartor.predictors.bilinear import Bilinear
-from sartor.predictors.least_squares import LeastSquares
-from sartor.predictors.quadratic import FullQuadratic
 from sartor.solvers.base import Frontier, NotSeparable, Problem
 from sartor.solvers.frontier import frontier
 from sartor.solvers.milp import Milp, cheapest
@@ -53,19 +51,11 @@ SECONDS = 10.0  # for each of them
 MANY = 2000  # networks from which on fewer resamples do
 
 
-def predictors(choices: Sequence[Choice]) -> dict[str, Predictor]:
-    """What can be fitted: additive, products with the choices that others need (if there are any), all products."""
-    found: dict[str, Predictor] = {"linear": LeastSquares()}
-    if hubs(choices):
-        found["bilinear"] = Bilinear()
-    return found | {"quadratic": FullQuadratic()}
-
-
 def fit_tables(
     choices: Sequence[Choice],
     samples: Samples,
     *,
-    predictor: str = "auto",
+    predictor: str | Predictor = "auto",
     scale: str = "auto",
     unit: str = "",
     seed: int = 0,
@@ -75,24 +65,28 @@ def fit_tables(
     `scale` is ``value``, the target as it is, or ``rank``, its normal scores: a few networks that
     failed to train then do not outweigh all the others. ``auto`` takes the predictor and the scale
     with the best Kendall correlation on held-out samples, over five folds; what was tried is in the
-    score's facts. A target with a unit of time, size or count is a cost, and stays as it is.
+    score's facts. `predictor` is a name, ``package.module:Class``, or a `Predictor`. A target with a unit of
+    time, size or count is a cost, and stays as it is.
     """
-    offered = predictors(choices)
-    if predictor != "auto" and predictor not in offered:
-        raise BadInput(f"predictor must be auto or one of {', '.join(offered)}, but got {predictor!r}.")
+    if predictor == "auto":
+        names = dict.fromkeys(("linear", *PREDICTORS.names()))  # the simplest first: it wins a tie
+        offered = {name: made for name in names if (made := PREDICTORS.make(name)).suits(choices)}
+    else:
+        offered = {PREDICTORS.reference(predictor): PREDICTORS.make(predictor)}
     if scale not in ("auto", "value", "rank"):
         raise BadInput(f"scale must be auto, value or rank, but got {scale!r}.")
     _enough(choices, samples)
-    names = list(offered) if predictor == "auto" else [predictor]
     scales = [scale] if scale != "auto" else ["value"] if is_unit(unit) else ["value", "rank"]
-    tried = {(name, how): _held_out(offered[name], how, choices, samples, seed) for how in scales for name in names}
+    tried = {(name, how): _held_out(offered[name], how, choices, samples, seed) for how in scales for name in offered}
     found = {f"{name}, {how}": _quality(p, samples.values, seed, 200) for (name, how), p in tried.items()}
     name, how = max(tried, key=lambda key: found[f"{key[0]}, {key[1]}"]["kendall"]["value"])
     goal = samples.values if how == "value" else _normal_scores(samples.values)
     form = offered[name].fit(samples.picks, goal, choices, np.random.default_rng(seed))
+    if not isinstance(form, Quadratic):
+        raise BadInput(f"a score must be a Quadratic, but the predictor {name} returned a {type(form).__name__}.")
     facts = {"predictor": name, "fitted_to": how, "samples": len(samples), "seed": seed, "held_out": found}
     back = None if how == "value" else _back(tried[name, how], samples.values)
-    return Score(form, samples.target, unit, facts, back)  # type: ignore[arg-type]
+    return Score(form, samples.target, unit, facts, back)
 
 
 def _normal_scores(values: Array) -> Array:

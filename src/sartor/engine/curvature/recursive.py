@@ -125,7 +125,7 @@ class _Tape:
         self.values.clear()
 
     def _backward(self, last: Any, seed: Tensor) -> None:
-        found: dict[fx.Node, Tensor] = {last: self._reduced(seed)}
+        found: dict[fx.Node, Tensor] = {last: self._reduce(seed)}
         for node in reversed(self.nodes):
             hessian = found.pop(node, None)
             if hessian is None:
@@ -136,7 +136,7 @@ class _Tape:
             if node.op == "placeholder":
                 continue
             for source, part in self._step(node, hessian):
-                part = self._reduced(part) if source.op != "get_attr" else part
+                part = self._reduce(part) if source.op != "get_attr" else part
                 found[source] = found[source] + part if source in found else part
 
     # one node --------------------------------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ class _Tape:
             share = share if share is not None else _window(module, node, self.values)
             return [(s, g * share) for s, g in self._vjp(node, sources, h)]
         if target in _ADDS:
-            return [(s, _summed(self._whole(h, self.values[node]), self.values[s])) for s in sources]
+            return [(s, _sum_to(self._whole(h, self.values[node]), self.values[s])) for s in sources]
         if target in _PRODUCTS:
             return self._product(node, h)
         if target in _QUOTIENTS and isinstance(node.args[1], int | float):
@@ -221,9 +221,9 @@ class _Tape:
             second = None
             if node in self.slopes and first.requires_grad:
                 (second,) = torch.autograd.grad(first.sum(), x)
-        first = self._reduced(first.detach())
+        first = self._reduce(first.detach())
         bent = h * first * first
-        return bent if second is None else bent + self._reduced(second * self.slopes[node])
+        return bent if second is None else bent + self._reduce(second * self.slopes[node])
 
     def _product(self, node: fx.Node, h: Tensor) -> list[tuple[fx.Node, Tensor]]:
         """``a b`` with respect to either factor: the other one's square (C.3.1), for a switch (C.3.2) by means."""
@@ -236,7 +236,7 @@ class _Tape:
             square = factor.detach() ** 2 if isinstance(factor, Tensor) else torch.as_tensor(float(factor) ** 2)  # type: ignore[arg-type]
             if self.mean and mine.op == "get_attr" and isinstance(factor, Tensor):
                 square = factor.detach().abs().mean() ** 2
-            found.append((mine, _summed(whole * square, self.values[mine])))
+            found.append((mine, _sum_to(whole * square, self.values[mine])))
         return found
 
     # helpers ---------------------------------------------------------------------------------------------------------
@@ -283,7 +283,7 @@ class _Tape:
             return not isinstance(self.traced.get_submodule(str(node.target)), straight)
         return node.target not in {F.relu, torch.relu, F.relu6, F.leaky_relu, F.hardtanh, F.hardsigmoid, "relu"}
 
-    def _reduced(self, h: Tensor) -> Tensor:
+    def _reduce(self, h: Tensor) -> Tensor:
         """By means: one entry a channel, the mean over the batch and the feature map."""
         if not self.mean or h.ndim < 2:
             return h
@@ -340,6 +340,6 @@ def _window(module: nn.Module | None, node: fx.Node, values: dict[fx.Node, Any])
     return float(values[node].numel() / values[node.args[0]].numel())  # type: ignore[index]
 
 
-def _summed(h: Tensor, like: Tensor) -> Tensor:
+def _sum_to(h: Tensor, like: Tensor) -> Tensor:
     """Undo broadcasting: a value that was used many times gets the sum."""
     return h.sum_to_size(like.shape) if h.shape != like.shape else h

@@ -31,7 +31,7 @@ def chances(right: Array, size: int) -> Array:
         sure |= beyond
 
 
-def chosen(chance: Array, rng: np.random.Generator) -> Index:
+def draw_images(chance: Array, rng: np.random.Generator) -> Index:
     """As many images as the chances sum to, each with its own (systematic sampling in random order), sorted."""
     order = rng.permutation(len(chance))
     ends = np.cumsum(chance[order])

@@ -26,14 +26,14 @@ from sartor.engine.recipe import Recipe
 from sartor.engine.seeding import seeded
 from sartor.insight.ranking import quality
 from sartor.methods.base import Effort, Found, Job, Method, epochs_for
-from sartor.methods.binas.focus import chances, chosen, gain
-from sartor.methods.binas.outcomes import Outcomes
+from sartor.methods.binas.focus import chances, draw_images, gain
+from sartor.methods.binas.outcomes import Outcomes, PathsAt
 from sartor.methods.binas.tally import Tally, per_forward
 from sartor.methods.sharing import recalibrate_paths
-from sartor.predictors.contributions import entries, estimate, forced
-from sartor.predictors.joint import Again, Paths, correlation, expressed
-from sartor.predictors.shrinkage import led, shrunk
-from sartor.spaces.base import new_supernet
+from sartor.predictors.contributions import entries, estimate, force
+from sartor.predictors.joint import Paths, Redrawn, correlation, rescale_to
+from sartor.predictors.shrinkage import shrink_score, shrink_with_hint
+from sartor.spaces.base import Picks, new_supernet
 from sartor.spaces.capabilities import Elastic, prepared
 from sartor.spaces.supernet import StepDraw, trace
 
@@ -192,7 +192,7 @@ class BINAS(Method):
         """The contributions of equation 3, by the estimator asked for."""
         space, last = job.space, (-1, -1, np.zeros((0, 0), np.int64))
 
-        def drawn(number: int, start: int, count: int) -> np.ndarray:
+        def paths_at(number: int, start: int, count: int) -> Picks:
             """Random paths, a function of the pass and the first image: asked for again, they are the same."""
             nonlocal last
             if last[:2] != (number, start):
@@ -200,12 +200,12 @@ class BINAS(Method):
             return last[2]
 
         if self.estimator == "joint":
-            return self._jointly(job, self._outcomes(job, net, drawn))
+            return self._fit_jointly(job, self._outcomes(job, net, paths_at))
         todo = entries(space.choices)
         # E[Acc] on the very same paths: its luck is theirs, and cancels in every difference.
         base, counted = Tally(job, "base", 1, self.passes), Tally(job, "contributions", len(todo), self.passes)
-        base.run(net, lambda row, number, start, count: drawn(number, start, count))
-        counted.run(net, lambda row, number, start, count: forced(drawn(number, start, count), todo[row].condition))
+        base.run(net, lambda row, number, start, count: paths_at(number, start, count))
+        counted.run(net, lambda row, number, start, count: force(paths_at(number, start, count), todo[row].condition))
         share: Any = 100.0 / self.passes
         return estimate(space.choices, share * base.right[0], share * counted.right)
 
@@ -219,42 +219,42 @@ class BINAS(Method):
         """Whether mirror images measure too: they are as likely as the images, and share only part of their luck."""
         return self.estimator == "joint" and self.mirror and Augment.for_task(job.task, self.augment).flip
 
-    def _outcomes(self, job: Job, net: Any, drawn: Any) -> Outcomes:
+    def _outcomes(self, job: Job, net: Any, paths_at: PathsAt) -> Outcomes:
         """All images on random paths first; then, for most of the epochs, those that paths disagree about."""
         epochs, images = self._epochs(job), len(job.splits.val)
         first = min(epochs, max(_FIRST, epochs // 4)) if self.focus and images >= 4 else epochs
         tally = Tally(job, "joint", first, mirror=self._mirrors(job))
-        tally.run(net, lambda row, _, start, count: drawn(row, start, count))
-        seen = Outcomes.of(tally, drawn)
+        tally.run(net, lambda row, _, start, count: paths_at(row, start, count))
+        seen = Outcomes.of(tally, paths_at)
         if first == epochs:
             return seen
         size = images // 4 // _DECK * _DECK or images // 4
         chance = chances(tally.right, size)
         rows = round((epochs - first) * images / size)
-        places = np.stack([chosen(chance, job.seeds.rng("again", row)) for row in range(rows)])
+        places = np.stack([draw_images(chance, job.seeds.rng("again", row)) for row in range(rows)])
         again = Tally(job, "again", rows, places=places, mirror=tally.mirror)
-        again.run(net, lambda row, _, start, count: drawn(first + row, start, count))
-        rest = Outcomes.of(again, lambda row, start, count: drawn(first + row, start, count), 1 / chance)
-        return seen.joined(rest, first, (epochs - first) * gain(tally.right, chance))
+        again.run(net, lambda row, _, start, count: paths_at(first + row, start, count))
+        rest = Outcomes.of(again, lambda row, start, count: paths_at(first + row, start, count), 1 / chance)
+        return seen.join(rest, first, (epochs - first) * gain(tally.right, chance))
 
-    def _jointly(self, job: Job, seen: Outcomes) -> Quadratic:
+    def _fit_jointly(self, job: Job, seen: Outcomes) -> Quadratic:
         """All decisions at once: every path speaks about all of them."""
         choices, w = job.space.choices, seen.weights
         kinds = {"right": seen.right, "likelihood": seen.likelihood, "chance": 100.0 * np.exp(seen.likelihood / 100.0)}
         paths = Paths(choices, seen.picks, seen.images, w)
         together = correlation(seen.right, seen.likelihood, seen.images, w) if self.outcome == "both" else 0.0
 
-        def shared(again: Again) -> Quadratic:
+        def estimate_for(redrawn: Redrawn) -> Quadratic:
             if self.outcome == "both":
-                right, likelihood = (paths.estimate(kinds[kind], again=again) for kind in ("right", "likelihood"))
-                return led(right, likelihood, together, choices)
-            score = paths.estimate(kinds[self.outcome], again=again)
-            return shrunk(score, choices) if self.shrink else score
+                right, likelihood = (paths.estimate(kinds[kind], redrawn=redrawn) for kind in ("right", "likelihood"))
+                return shrink_with_hint(right, likelihood, together, choices)
+            score = paths.estimate(kinds[self.outcome], redrawn=redrawn)
+            return shrink_score(score, choices) if self.shrink else score
 
         # What is best for these images is decided by how well the paths measured them; how far off it may be for
         # others, by how much images differ.
-        score = replace(shared("paths"), errors=shared("images").errors)
-        return score if self.outcome in ("both", "right") else expressed(score, seen.picks, seen.right, w)
+        score = replace(estimate_for("paths"), errors=estimate_for("images").errors)
+        return score if self.outcome in ("both", "right") else rescale_to(score, seen.picks, seen.right, w)
 
     def _check(self, job: Job, net: Any, score: Quadratic) -> dict[str, Any]:
         """Predicted against measured accuracy of networks drawn uniformly, each evaluated on its own."""

@@ -12,6 +12,8 @@ from sartor.data.base import Index
 from sartor.methods.binas.tally import Tally
 from sartor.spaces.base import Picks
 
+PathsAt = Callable[[int, int, int], Picks]  # (row, first image, images) -> a random path for each of them
+
 
 @dataclass(frozen=True, eq=False)
 class Outcomes:
@@ -24,17 +26,17 @@ class Outcomes:
     weights: Array  # of mean one
 
     @classmethod
-    def of(cls, tally: Tally, drawn: Callable[[int, int, int], Picks], counts: Array | None = None) -> Outcomes:
-        """What a tally saw on the paths that `drawn` gave (row, first image, images); `counts` weighs the images."""
+    def of(cls, tally: Tally, paths_at: PathsAt, counts: Array | None = None) -> Outcomes:
+        """What a tally saw on the paths that `paths_at` gave; `counts` weighs the images."""
         rows, images = tally.right.shape
         starts = range(0, images, tally.per_forward)
-        paths = [drawn(row, s, min(tally.per_forward, images - s)) for row in range(rows) for s in starts]
+        paths = [paths_at(row, s, min(tally.per_forward, images - s)) for row in range(rows) for s in starts]
         ids = (np.tile(np.arange(images), rows) if tally.places is None else tally.places.reshape(-1)).astype(np.int64)
         weights = np.ones(len(ids)) if counts is None else counts[ids] / float(counts[ids].mean())
         right = 100.0 * tally.right.reshape(-1).astype(np.float64)
         return cls(np.concatenate(paths), ids, right, 100.0 * tally.likelihood.reshape(-1), weights)
 
-    def joined(self, other: Outcomes, mine: float, theirs: float) -> Outcomes:
+    def join(self, other: Outcomes, mine: float, theirs: float) -> Outcomes:
         """Both; all weights of one to all of the other as `mine` to `theirs`."""
         size, factors = len(self.right) + len(other.right), (mine / (mine + theirs), theirs / (mine + theirs))
         shares = [p.weights * (f * size / len(p.right)) for p, f in zip((self, other), factors, strict=True)]

@@ -39,7 +39,7 @@ def _logits(engine: Engine, net: Any, tensors: Sequence[Tensor], same: Any) -> T
     return logits
 
 
-def _mirrored(images: Tensor, which: np.ndarray) -> Tensor:
+def _mirror(images: Tensor, which: np.ndarray) -> Tensor:
     """The images, those of `which` left to right."""
     if not which.any():
         return images
@@ -101,7 +101,7 @@ class Tally:
         for many, truth in self._images(chunk):
             count = len(truth) // len(rows)
             if self.mirror:
-                many = _mirrored(many, np.repeat([row % 2 == 1 for row in rows], count))
+                many = _mirror(many, np.repeat([row % 2 == 1 for row in rows], count))
             who = np.concatenate([paths(row, number, start, count) for row in rows])
             drawn = prepared(net, who, many.device)
             if isinstance(drawn, StepDraw):

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from sartor.core.arch import Choice, needed_hubs
 from sartor.core.errors import BadInput
 from sartor.core.quadratic import Quadratic
-from sartor.predictors.base import Predictor, checked
+from sartor.predictors.base import Predictor, check_samples
 from sartor.predictors.features import Features, Term, linear_terms
 from sartor.predictors.regression import regress
 
@@ -49,7 +49,10 @@ class LeastSquares(Predictor):
         self, picks: ArrayLike, targets: ArrayLike, choices: Sequence[Choice], rng: np.random.Generator
     ) -> Quadratic:
         """The coefficients, each choice's summing to zero over its options."""
-        index, y, _ = checked(picks, targets, choices)
+        index, y, _ = check_samples(picks, targets, choices)
         features = contribution_features(choices, self.per_hub)
         found = regress(features.design(index), features.contrasts(), y, ridge=self.ridge)
         return features.quadratic(found.constant, found.weights, (found.constant_error, found.errors))
+
+
+PLUGIN = LeastSquares

@@ -20,7 +20,7 @@ from sartor.core.arch import Choice
 from sartor.core.errors import BadInput
 from sartor.core.quadratic import Array
 from sartor.engine.seeding import seeded
-from sartor.predictors.base import Predictor, checked
+from sartor.predictors.base import Predictor, check_samples
 
 
 class Encoder:
@@ -99,7 +99,7 @@ class MLP(Predictor):
         self, picks: ArrayLike, targets: ArrayLike, choices: Sequence[Choice], rng: np.random.Generator
     ) -> FittedMLP:
         """Train on all but `held_out` of the samples; keep the weights of the best epoch on those."""
-        index, y, _ = checked(picks, targets, choices, least=10)
+        index, y, _ = check_samples(picks, targets, choices, least=10)
         encoder = Encoder(choices)
         mean, scale = float(y.mean()), float(y.std()) or 1.0
         x, goal = encoder(encoder.one_hot(index)).float(), torch.from_numpy((y - mean) / scale).float()

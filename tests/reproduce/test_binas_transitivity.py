@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
+from binas_transitivity import transitivity_bound
 
 from sartor.core.errors import BadInput
-from sartor.insight.ranking import transitivity_bound
 
 
 def test_the_papers_number():

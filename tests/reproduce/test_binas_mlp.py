@@ -3,11 +3,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from binas_mlp import MLP  # noqa: E402
+
 from sartor.core.arch import Choice  # noqa: E402
 from sartor.core.errors import BadInput  # noqa: E402
 from sartor.core.quadratic import Limit, Quadratic  # noqa: E402
 from sartor.predictors.base import Fitted  # noqa: E402
-from sartor.predictors.mlp import MLP  # noqa: E402
 from sartor.solvers.evolution import Settings, evolve  # noqa: E402
 from sartor.solvers.frank_wolfe import search  # noqa: E402
 from sartor.solvers.relaxed import Groups  # noqa: E402
