@@ -9,7 +9,8 @@ import torch
 
 from sartor.core.errors import BadInput
 from sartor.data.open import open_data
-from sartor.data.sources.arrays import digits, fit_square, from_arrays, from_npz
+from sartor.data.sources.arrays import fit_square, from_arrays
+from sartor.data.sources.npz import open_npz
 
 RNG = np.random.default_rng(0)
 Y = np.arange(12) % 3
@@ -54,7 +55,7 @@ def test_labels_of_any_numbers_become_positions():
         (np.zeros((4, 2, 8, 8), np.uint8), [0, 1, 0, 1], "Transpose or convert"),
         (np.zeros((0, 8, 8), np.uint8), [], "at least one image"),
         (np.zeros((4, 8, 8), np.uint8), [0, 1, 0], "equally long, but hold 4 images, 3 labels"),
-        (np.zeros((4, 8, 8), np.uint8), [0.5, 1, 0, 1], "one integer a picture"),
+        (np.zeros((4, 8, 8), np.uint8), [0.5, 1, 0, 1], "one integer for each image"),
         (np.zeros((4, 8, 8), np.uint8), [1, 1, 1, 1], "at least two classes"),
     ],
 )
@@ -77,7 +78,7 @@ def test_npz_with_names_and_test_arrays(tmp_path):
 def test_npz_with_a_split_array(tmp_path, marks):
     x = pictures(12, 8, 8)
     split = np.array([marks[k % 4 == 0] for k in range(12)])
-    images = from_npz(save(tmp_path / "a.npz", x=x, y=Y, split=split))
+    images = open_npz(save(tmp_path / "a.npz", x=x, y=Y, split=split))
     assert images.test is not None
     np.testing.assert_array_equal(images.pixels(images.test)[:, 0].numpy(), x[::4])
     assert images.labels[images.test].tolist() == Y[::4].tolist()
@@ -122,7 +123,7 @@ def test_malformed_npz_are_refused(tmp_path):
 
 
 def test_digits_have_ten_classes_of_eight_pixels():
-    images = digits()
+    images = open_data("digits")
     assert (len(images), images.task.classes, images.task.image, images.task.channels) == (1797, 10, 8, 1)
     pixels = images.pixels(np.arange(len(images)))
     assert (int(pixels.min()), int(pixels.max())) == (0, 255)

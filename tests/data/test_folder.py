@@ -18,13 +18,18 @@ from sartor.core.seeds import Seeds
 from sartor.data import decode
 from sartor.data.batches import Batches
 from sartor.data.decode import Unusable, square
+from sartor.data.files import Decoded, memory_limit, open_files
 from sartor.data.open import open_data
-from sartor.data.sources import folder
 from sartor.data.sources.arrays import Arrays
-from sartor.data.sources.folder import Folder, open_folder
+from sartor.data.sources.base import Wish
+from sartor.data.sources.folder import list_folder
 from sartor.data.split import split
 
 RED, WHITE = (200, 30, 40), (255, 255, 255)
+
+
+def open_folder(path, image=None, memory=None):
+    return open_files(list_folder(path), Wish(image), memory)
 
 
 def picture(path: Path, colour=RED, size=(20, 20), mode="RGB", **options) -> Path:
@@ -467,7 +472,7 @@ def test_streamed_images_are_those_held(tmp_path):
     (tmp_path / "cat" / "bad.png").write_bytes(b"x")
     held, streamed = open_folder(tmp_path), open_folder(tmp_path, memory=1000)
     assert isinstance(held, Arrays)
-    assert isinstance(streamed, Folder)
+    assert isinstance(streamed, Decoded)
     assert (held.digest_of, streamed.digest_of) == ("pixels", "files")
     assert streamed.resident("cpu") is None
     assert held.skipped == streamed.skipped
@@ -498,7 +503,7 @@ def test_a_file_that_vanishes_while_streaming_is_named(tmp_path):
 
 
 def test_the_memory_limit_is_a_share_of_the_machines():
-    assert 0 < folder._memory_limit() < os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert 0 < memory_limit() < os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def test_the_shared_photos_open(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 
 from sartor.core.errors import BadInput
 from sartor.data.open import open_data
-from sartor.data.sources import idx
+from sartor.data.sources import fashion_mnist
 from sartor.data.sources.idx import read_idx
 
 RNG = np.random.default_rng(0)
@@ -54,7 +54,7 @@ def test_fashion_mnist_where_debian_installs_it(tmp_path, monkeypatch):
     x, y = RNG.integers(0, 256, (30, 28, 28), dtype=np.uint8), (np.arange(30) % 10).astype(np.uint8)
     write(tmp_path, "train-images-idx3-ubyte", x, True)
     write(tmp_path, "train-labels-idx1-ubyte", y, True)
-    monkeypatch.setattr(idx, "FASHION_FOLDER", tmp_path)
+    monkeypatch.setattr(fashion_mnist, "FOLDER", tmp_path)
     images = open_data("fashion-mnist")
     assert (images.name, images.class_names[9], images.task.image) == ("fashion-mnist", "Ankle boot", 28)
 

@@ -8,7 +8,7 @@ import pytest
 
 from sartor.core.errors import BadInput
 from sartor.data.open import open_data
-from sartor.data.sources import idx
+from sartor.data.sources import fashion_mnist
 
 
 def test_a_pair_of_arrays():
@@ -51,7 +51,7 @@ def test_files_of_other_kinds_are_refused(name, says, tmp_path):
 
 
 def test_fashion_mnist_names_its_package_where_it_is_absent(tmp_path, monkeypatch):
-    monkeypatch.setattr(idx, "FASHION_FOLDER", tmp_path / "absent")
+    monkeypatch.setattr(fashion_mnist, "FOLDER", tmp_path / "absent")
     with pytest.raises(BadInput, match="apt install dataset-fashion-mnist"):
         open_data("fashion-mnist")
 

@@ -6,15 +6,17 @@ there (`Arrays`); larger folders are decoded batch by batch.
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sartor.core.task import Task
+from sartor.core.task import Labels, Task
 
 if TYPE_CHECKING:
     import torch
@@ -22,6 +24,11 @@ if TYPE_CHECKING:
 
 Index = NDArray[np.int64]
 Tick = Callable[[str, int, int], None]  # what is being done, how many are done, of how many
+
+
+def shown(name: str | Path) -> str:
+    """A file name as text that can be printed: bytes that are no UTF-8 become the replacement character."""
+    return os.fsencode(name).decode("utf-8", "replace")
 
 
 def silent(what: str, done: int, total: int) -> None:
@@ -42,13 +49,20 @@ class Images(ABC):
     name: str
     task: Task
     class_names: tuple[str, ...]
-    labels: Index
+    labels: Labels  # as the task says
     test: Index | None  # where the source brings its own test images (MNIST, CIFAR); else None
+    val: Index | None = None  # likewise for validation
     skipped: Sequence[Skipped]
+    native: int | None = None  # the images' own shorter side (the median), where a source knows it
     digest_of: str = "pixels"  # or "files": what `digest` covers, which a reader of the certificate wants to know
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    @property
+    def shrunk(self) -> bool:
+        """Whether images were made smaller than they are: detail that no training can bring back."""
+        return self.native is not None and self.native > self.task.image
 
     @abstractmethod
     def pixels(self, index: Index) -> Tensor:

@@ -64,19 +64,24 @@ def square(path: Path, side: int, channels: int = 3) -> NDArray[np.uint8]:
     """The picture in `path` as uint8 (channels, side, side), RGB or grey; `Unusable` says why it cannot be had."""
     try:
         with Image.open(path, formats=formats()) as image:
-            _check_size(image)
-            turn = _turn(image)
-            image.draft(None, (2 * side, 2 * side))  # JPEG: decode at a fraction, still at least twice the target
-            large = image.size[0] * image.size[1] > _LARGE_PIXELS
-            with _ONE_LARGE if large else contextlib.nullcontext():
-                small = _scaled(_flat(image), side)
-            if turn is not None:
-                small = small.transpose(turn)
-            array = np.asarray(small if channels == 3 else small.convert("L"), np.uint8)
+            return fitted(image, side, channels)
     except Unusable:
         raise
     except Exception as error:  # a decoder that meets damaged bytes may raise anything
         raise Unusable(_reason(error, path)) from error
+
+
+def fitted(image: Image.Image, side: int, channels: int = 3) -> NDArray[np.uint8]:
+    """An opened picture as uint8 (channels, side, side)."""
+    _check_size(image)
+    turn = _turn(image)
+    image.draft(None, (2 * side, 2 * side))  # JPEG: decode at a fraction, still at least twice the target
+    large = image.size[0] * image.size[1] > _LARGE_PIXELS
+    with _ONE_LARGE if large else contextlib.nullcontext():
+        small = _scaled(_flat(image), side)
+    if turn is not None:
+        small = small.transpose(turn)
+    array = np.asarray(small if channels == 3 else small.convert("L"), np.uint8)
     return array.transpose(2, 0, 1) if channels == 3 else array[None]
 
 

@@ -9,35 +9,74 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sartor.core.errors import BadInput
+from sartor.core.task import Labels
 from sartor.data.base import Images, Index, Splits
+from sartor.data.labels import counts
+
+Mask = NDArray[np.bool_]
 
 
 def split(images: Images, rng: np.random.Generator, val: float = 0.2, test: float = 0.15) -> Splits:
     """Shares `val` and `test` of every class, rounded, at least one image of it in each split.
 
-    A source that brings its own test images keeps them, and `test` is not used.
+    A source that brings its own test or validation images keeps them, and that share is not used.
     """
-    own = images.test
-    if not (0 < val < 1 and 0 < test < 1 and val + (0 if own is not None else test) < 1):
+    own = {"val": images.val, "test": images.test}
+    shares = [0.0 if own[name] is not None else share for name, share in (("val", val), ("test", test))]
+    if not (0 < val < 1 and 0 < test < 1 and sum(shares) < 1):
         raise BadInput(
             f"the shares val and test must be above 0 and leave some for training, but are val={val:g}, test={test:g}. "
             "Choose for example val=0.2, test=0.15."
         )
     free = np.ones(len(images), bool)
-    if own is not None:
-        free[own] = False
-    counts = np.bincount(images.labels[free], minlength=images.task.classes)
-    least = 3 if own is None else 2
-    check_counts(counts, least, images.name, images.class_names)
-    parts: tuple[list[Index], list[Index], list[Index]] = ([], [], [])
-    for label, count in enumerate(counts.tolist()):
-        members = rng.permutation(np.flatnonzero(free & (images.labels == label)))
-        n_test = 0 if own is not None else min(max(1, round(count * test)), count - 2)
-        n_val = min(max(1, round(count * val)), count - n_test - 1)
-        for part, piece in zip(parts, np.split(members, [count - n_val - n_test, count - n_test]), strict=True):
+    for index in own.values():
+        if index is not None:
+            free[index] = False
+    found = counts(images.labels[free], images.task.classes)
+    check_counts(found, 1 + sum(share > 0 for share in shares), images.name, images.class_names)
+    wanted = np.array([_sizes(count, *shares) for count in found.tolist()])
+    draw = _by_class if images.labels.ndim == 1 else _by_rarest
+    parts = dict(zip(("train", "val", "test"), draw(images.labels, free, wanted, rng), strict=True))
+    parts |= {name: np.sort(index) for name, index in own.items() if index is not None}
+    return Splits(*(parts[name].astype(np.int64) for name in ("train", "val", "test")))
+
+
+def _sizes(count: int, val: float, test: float) -> tuple[int, int, int]:
+    """How many of a class's images go to train, val and test; a share of 0 gets none, the others at least one."""
+    n_test = min(max(1, round(count * test)), count - 2) if test else 0
+    n_val = min(max(1, round(count * val)), count - n_test - 1) if val else 0
+    return count - n_val - n_test, n_val, n_test
+
+
+def _by_class(labels: Labels, free: Mask, wanted: Index, rng: np.random.Generator) -> list[Index]:
+    parts: tuple[list[Index], ...] = ([], [], [])
+    for label, (n_train, n_val, _) in enumerate(wanted.tolist()):
+        members = rng.permutation(np.flatnonzero(free & (labels == label)))
+        for part, piece in zip(parts, np.split(members, [n_train, n_train + n_val]), strict=True):
             part.append(piece)
-    train, validation, held_out = (np.sort(np.concatenate(part)).astype(np.int64) for part in parts)
-    return Splits(train, validation, held_out if own is None else np.sort(own).astype(np.int64))
+    return [np.sort(np.concatenate(part)) for part in parts]
+
+
+def _by_rarest(labels: Labels, free: Mask, wanted: Index, rng: np.random.Generator) -> list[Index]:
+    """Iterative stratification (Sechidis et al., ECML 2011): the label with the fewest images left is dealt out first.
+
+    Every image goes to the split that lacks most of what it wants of that label, so each split gets some of all.
+    Images without any label follow by the splits' sizes.
+    """
+    rows = rng.permutation(np.flatnonzero(free))
+    has, placed = labels[rows] > 0.5, np.full(len(rows), -1)
+    lacking = wanted.astype(float)
+    size = np.maximum(wanted.sum(0), 1e-9)
+    while (left := has[placed < 0].sum(0)).any():
+        label = int(np.where(left > 0, left, len(rows) + 1).argmin())
+        for row in np.flatnonzero((placed < 0) & has[:, label]):
+            share = np.where(wanted[label] > 0, lacking[label] / np.maximum(wanted[label], 1), -np.inf)
+            best = np.flatnonzero(share >= share.max() - 1e-9)
+            placed[row] = best[size[best].argmin()]  # of splits that lack alike, the smallest
+            lacking[has[row], placed[row]] -= 1
+    rest = np.flatnonzero(placed < 0)
+    placed[rest] = np.searchsorted(np.cumsum(size / size.sum()), (np.arange(len(rest)) + 0.5) / max(1, len(rest)))
+    return [np.sort(rows[placed == part]) for part in range(3)]
 
 
 def check_counts(counts: NDArray[Any], least: int, name: str, class_names: Sequence[str], note: str = "") -> None:
@@ -53,7 +92,7 @@ def check_counts(counts: NDArray[Any], least: int, name: str, class_names: Seque
     short = [f"{class_names[k]!r} ({counts[k]})" for k in np.flatnonzero(counts < least).tolist()]
     if short:
         more = f" and {len(short) - 5} more" if len(short) > 5 else ""
-        parts = "train, validation and test" if least == 3 else "train and validation"
+        parts = {3: "train, validation and test", 2: "train and validation (or test)"}.get(least, "train")
         raise BadInput(
             f"every class of {name} must have at least {least} usable images, one each for {parts}, but too few are "
             f"in: {', '.join(short[:5])}{more}. Add images to these classes or remove the classes.{note}"

@@ -1,1 +1,1 @@
-"""Data sources: from what a person has (folders, arrays, IDX, CIFAR) to labelled images of one shape."""
+"""Data sources, one kind a file: from what a person has (folders, files, arrays, objects) to images of one shape."""

@@ -1,22 +1,21 @@
-"""Images held in memory: numpy arrays, `.npz` files, and scikit-learn's digits."""
+"""Images held in memory: pairs of arrays, and what other sources decode into them."""
 
 from __future__ import annotations
 
 import hashlib
-import zipfile
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor
 
-from sartor.core.errors import BadInput, require
-from sartor.core.task import Task
+from sartor.core.errors import BadInput
+from sartor.core.task import Labels
 from sartor.data.base import Images, Index, Skipped
+from sartor.data.labels import from_array, task_for
+from sartor.data.sources.base import Source, Wish
 
 LEAST_SIDE = 8  # pixels: the smallest image the spaces are built for
 _GPU_SHARE = 0.4  # of a GPU's free memory that the pixels may take
@@ -30,21 +29,23 @@ class Arrays(Images):
     def __init__(
         self,
         pixels: Tensor,
-        labels: Index,
+        labels: Labels,
         class_names: Sequence[str],
         *,
         name: str,
         test: Index | None = None,
+        val: Index | None = None,
         skipped: Sequence[Skipped] = (),
+        native: int | None = None,
     ) -> None:
         n, channels, side, width = pixels.shape
         assert pixels.dtype == torch.uint8
         assert (side, n) == (width, len(labels))
         self.name = name
-        self.task = Task(classes=len(class_names), image=side, channels=channels)
+        self.task = task_for(labels, class_names, side, channels)
         self.class_names = tuple(class_names)
         self.labels = labels
-        self.test = test
+        self.test, self.val, self.native = test, val, native
         self.skipped = tuple(skipped)
         self._pixels = pixels.contiguous()
         self._copies: dict[torch.device, Tensor] = {}
@@ -66,16 +67,19 @@ class Arrays(Images):
 
     def digest(self) -> str:
         """sha256 over every pixel, label, class name and test index."""
-        return pixel_digest(self._pixels, self.labels, self.class_names, self.test)
+        return pixel_digest(self._pixels, self.labels, self.class_names, self.test, self.val)
 
 
-def pixel_digest(pixels: Tensor, labels: Index, class_names: Sequence[str], test: Index | None) -> str:
-    """sha256 over shape, pixels, labels, class names and the indices of the source's own test images."""
+def pixel_digest(
+    pixels: Tensor, labels: Labels, class_names: Sequence[str], test: Index | None, val: Index | None = None
+) -> str:
+    """sha256 over shape, pixels, labels, class names and the indices of the source's own test and validation images."""
     sha = hashlib.sha256(repr((tuple(pixels.shape), tuple(class_names))).encode())
     for start in range(0, len(pixels), 4096):  # in pieces: no second copy of the data set in memory
         sha.update(pixels[start : start + 4096].contiguous().numpy().data)
-    sha.update(np.ascontiguousarray(labels, np.int64).tobytes())
+    sha.update(np.ascontiguousarray(labels).tobytes())
     sha.update(b"test" + (b"" if test is None else np.ascontiguousarray(test, np.int64).tobytes()))
+    sha.update(b"" if val is None else b"val" + np.ascontiguousarray(val, np.int64).tobytes())
     return sha.hexdigest()
 
 
@@ -90,92 +94,24 @@ def from_arrays(
     image: int | None = None,
 ) -> Arrays:
     """Check arrays and make them one source; `x_test` and `y_test` become its own test split."""
-    pixels, values = _as_tensor(x, f"{name}: x"), _as_labels(y, f"{name}: y")
-    _same_length(pixels, values, name, "x", "y")
+    pixels = _as_tensor(x, f"{name}: x")
+    y = _same_length(pixels, y, name, "x", "y")
     test: Index | None = None
     if (x_test is None) != (y_test is None):
         raise BadInput(f"{name}: x_test and y_test belong together, but only one of them was given. Give both or none.")
     if x_test is not None:
-        more, more_values = _as_tensor(x_test, f"{name}: x_test"), _as_labels(y_test, f"{name}: y_test")
-        _same_length(more, more_values, name, "x_test", "y_test")
+        more = _as_tensor(x_test, f"{name}: x_test")
+        y_test = _same_length(more, y_test, name, "x_test", "y_test")
         if more.shape[1:] != pixels.shape[1:]:
             raise BadInput(
                 f"{name}: test images must have the shape of the others (channels, height, width) = "
                 f"{tuple(pixels.shape[1:])}, but have {tuple(more.shape[1:])}. Resize or convert one of the two."
             )
         test = np.arange(len(pixels), len(pixels) + len(more), dtype=np.int64)
-        pixels, values = torch.cat([pixels, more]), np.concatenate([values, more_values])
-    labels, names = _named(values, classes, name)
-    return Arrays(fit_square(pixels, image), labels, names, name=name, test=test)
-
-
-def from_npz(path: Path, image: int | None = None) -> Arrays:
-    """One `.npz` file: x, y, and optionally classes, x_test and y_test, or split (0 / 'train' or 1 / 'test')."""
-    held = read_npz(path)
-    x, y, x_test, y_test = held["x"], held["y"], held.get("x_test"), held.get("y_test")
-    if "split" in held and x_test is None:
-        is_test = _test_mask(held["split"], len(x), path)
-        if is_test.any():
-            x, x_test, y, y_test = x[~is_test], x[is_test], y[~is_test], y[is_test]
-    return from_arrays(x, y, name=path.name, classes=_class_list(held), x_test=x_test, y_test=y_test, image=image)
-
-
-def from_npz_parts(train: Sequence[Path], test: Sequence[Path], name: str, image: int | None = None) -> Arrays:
-    """A data set cut into several `.npz` files: the `train` parts one after another, then the `test` parts."""
-    held = [read_npz(path) for path in (*train, *test)]
-    shapes = {part["x"].shape[1:] for part in held}
-    if len(shapes) > 1:
-        raise BadInput(
-            f"{name}: all .npz parts must hold images of one shape, but they hold {sorted(shapes)}. "
-            "Keep the parts of one data set in a folder of their own."
-        )
-    classes = next((found for part in held if (found := _class_list(part)) is not None), None)
-    parts, rest = held[: len(train)], held[len(train) :]
-    return from_arrays(
-        np.concatenate([part["x"] for part in parts]),
-        np.concatenate([part["y"] for part in parts]),
-        name=name,
-        classes=classes,
-        x_test=np.concatenate([part["x"] for part in rest]) if rest else None,
-        y_test=np.concatenate([part["y"] for part in rest]) if rest else None,
-        image=image,
-    )
-
-
-def read_npz(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays of a `.npz` file, never unpickling anything."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            if isinstance(file, np.ndarray):
-                raise BadInput(
-                    f"{path} must hold the arrays x and y, but is a single .npy array. Save with numpy.savez."
-                )
-            held = {key: file[key] for key in ("x", "y", "classes", "x_test", "y_test", "split") if key in file.files}
-            present = list(file.files)
-    except BadInput:
-        raise
-    except PermissionError as error:
-        raise BadInput(f"{path} cannot be read: no permission. Change its permissions.") from error
-    except (OSError, ValueError, zipfile.BadZipFile, EOFError, KeyError, MemoryError) as error:
-        raise BadInput(
-            f"{path} must be a readable .npz file of plain arrays, but: {error}. Write it with "
-            "numpy.savez_compressed(path, x=images, y=labels); arrays of Python objects are never loaded."
-        ) from error
-    for key in ("x", "y"):
-        if key not in held:
-            raise BadInput(
-                f"{path} must hold the arrays x (uint8 images) and y (integer labels), but holds "
-                f"{', '.join(present) or 'nothing'}. Save it with numpy.savez_compressed(path, x=images, y=labels)."
-            )
-    return held
-
-
-def digits(image: int | None = None) -> Arrays:
-    """scikit-learn's 1,797 handwritten digits, 8 x 8, one channel; values 0..16 scaled to 0..255."""
-    require("sklearn", "digits")
-    held = require("sklearn.datasets", "digits").load_digits()
-    x = np.rint(np.asarray(held.images) * (255.0 / 16.0)).astype(np.uint8)
-    return from_arrays(x, np.asarray(held.target, np.int64), name="digits", image=image)
+        pixels, y = torch.cat([pixels, more]), np.concatenate([y, y_test])
+    labels, names = from_array(y, classes, f"{name}: y")
+    native = min(pixels.shape[-2:])
+    return Arrays(fit_square(pixels, image), labels, names, name=name, test=test, native=native)
 
 
 def check_side(image: int | None) -> int | None:
@@ -222,59 +158,33 @@ def _as_tensor(x: Any, what: str) -> Tensor:
     return torch.from_numpy(np.array(array, order="C"))  # a copy: the caller's array may change later
 
 
-def _as_labels(y: Any, what: str) -> Index:
-    if isinstance(y, Tensor):
-        y = y.detach().cpu().numpy()
-    array = np.asarray(y)
-    if array.ndim == 2 and array.shape[1] == 1:
-        array = array[:, 0]
-    if array.ndim != 1 or array.dtype.kind not in "iu":
+def _same_length(pixels: Tensor, y: Any, name: str, x_name: str, y_name: str) -> Any:
+    """The labels as an array, one for each image."""
+    array = np.asarray(y.detach().cpu() if isinstance(y, Tensor) else y)
+    if array.ndim == 0 or len(pixels) != len(array):
         raise BadInput(
-            f"{what} must hold one integer a picture, but has the shape {array.shape} and type {array.dtype}. "
-            "Number the classes 0, 1, 2, ..."
+            f"{name}: {x_name} and {y_name} must be equally long, but hold {len(pixels)} images, {array.size} labels."
         )
-    return array.astype(np.int64)
+    return array
 
 
-def _same_length(pixels: Tensor, labels: Index, name: str, x: str, y: str) -> None:
-    if len(pixels) != len(labels):
-        raise BadInput(
-            f"{name}: {x} and {y} must be equally long, but hold {len(pixels)} images, {len(labels)} labels."
-        )
+@final
+class Pair(Source):
+    """Two arrays in memory, images and labels."""
+
+    accepts: ClassVar[str] = "a pair of arrays (x, y)"
+
+    def takes(self, given: object) -> bool:
+        """A tuple or a list, but not of images with their labels."""
+        if not isinstance(given, tuple | list):
+            return False
+        return not (given and all(isinstance(item, tuple | list) and len(item) == 2 for item in given))
+
+    def open(self, given: Any, wish: Wish) -> Images:
+        """As they are, or scaled to the side wished for."""
+        if len(given) != 2:
+            raise BadInput(f"arrays must be given as the pair (x, y), but {len(given)} were given.")
+        return from_arrays(*given, image=wish.image)
 
 
-def _named(values: Index, classes: Sequence[str] | None, name: str) -> tuple[Index, tuple[str, ...]]:
-    """Labels 0..K-1 and their names; without names the distinct values themselves are the names."""
-    if classes is None:
-        distinct, labels = np.unique(values, return_inverse=True)
-        names = tuple(str(value) for value in distinct)
-    else:
-        names, labels = tuple(classes), values
-        if values.min() < 0 or values.max() >= len(names):
-            raise BadInput(
-                f"{name}: labels must lie in 0..{len(names) - 1}, the positions in `classes`, but range from "
-                f"{values.min()} to {values.max()}. Correct y or classes."
-            )
-    if len(names) < 2:
-        raise BadInput(f"{name} must hold at least two classes, but all labels are {names[0]!r}. Add another class.")
-    return labels.astype(np.int64).reshape(-1), names
-
-
-def _class_list(held: dict[str, NDArray[Any]]) -> tuple[str, ...] | None:
-    if "classes" not in held:
-        return None
-    return tuple(
-        item.decode() if isinstance(item, bytes) else str(item) for item in held["classes"].reshape(-1).tolist()
-    )
-
-
-def _test_mask(split: NDArray[Any], count: int, path: Path) -> NDArray[np.bool_]:
-    words = [item.decode() if isinstance(item, bytes) else str(item) for item in split.reshape(-1).tolist()]
-    known = {"0": False, "False": False, "train": False, "1": True, "True": True, "test": True}
-    unknown = sorted(set(words) - set(known))
-    if unknown or len(words) != count:
-        raise BadInput(
-            f"{path}: split must hold 'train' or 'test' (or 0 or 1) for each of the {count} images, but holds "
-            f"{len(words)} entries{f' with {unknown[:3]}' if unknown else ''}. Correct or leave out split."
-        )
-    return np.array([known[word] for word in words], bool)
+PLUGIN = Pair

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, ClassVar, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sartor.core.errors import BadInput
-from sartor.data.sources.arrays import Arrays, from_arrays
+from sartor.data.base import Images
+from sartor.data.sources.arrays import from_arrays
+from sartor.data.sources.base import Source, Wish
 
 _PIXELS = 3 * 32 * 32
 _UNPACKED = ("cifar-10-batches-bin", "cifar-100-binary")  # what the archives unpack to
@@ -34,25 +37,31 @@ _LAYOUTS = (
 )
 
 
-def holds_cifar(folder: Path) -> bool:
-    """Whether `folder`, or the folder its archive unpacks to inside it, holds CIFAR files, binary or pickled."""
-    return _locate(folder) is not None or _pickled(folder)
+@final
+class Cifar(Source):
+    """A folder of CIFAR-10 or CIFAR-100 (its 100 fine classes), or the folder its archive unpacks to."""
 
+    accepts: ClassVar[str] = "a folder of CIFAR-10 or CIFAR-100 binary files"
 
-def open_cifar(folder: Path, image: int | None = None) -> Arrays:
-    """CIFAR-10 or CIFAR-100 (its 100 fine classes) with its own test images."""
-    located = _locate(folder)
-    if located is None:
-        raise BadInput(
-            f"{folder} must hold the binary version of CIFAR (data_batch_1.bin, ...; for CIFAR-100 train.bin), but "
-            "holds the pickled Python version, which is not loaded because unpickling can run any code. Download "
-            "cifar-10-binary.tar.gz or cifar-100-binary.tar.gz and unpack it."
-        )
-    here, layout = located
-    x, y = _read_all(sorted(here.glob(layout.train)), layout)
-    tests = sorted(here.glob(layout.test))
-    x_test, y_test = _read_all(tests, layout) if tests else (None, None)
-    return from_arrays(x, y, name=folder.name, classes=_names(here, layout), x_test=x_test, y_test=y_test, image=image)
+    def takes(self, given: object) -> bool:
+        """Whether a folder holds CIFAR files, binary or pickled."""
+        return isinstance(given, Path) and given.is_dir() and (_locate(given) is not None or _pickled(given))
+
+    def open(self, given: Any, wish: Wish) -> Images:
+        """With its own test images."""
+        located = _locate(given)
+        if located is None:
+            raise BadInput(
+                f"{given} must hold the binary version of CIFAR (data_batch_1.bin, ...; for CIFAR-100 train.bin), but "
+                "holds the pickled Python version, which is not loaded because unpickling can run any code. Download "
+                "cifar-10-binary.tar.gz or cifar-100-binary.tar.gz and unpack it."
+            )
+        here, layout = located
+        x, y = _read_all(sorted(here.glob(layout.train)), layout)
+        tests = sorted(here.glob(layout.test))
+        x_test, y_test = _read_all(tests, layout) if tests else (None, None)
+        names = _names(here, layout)
+        return from_arrays(x, y, name=given.name, classes=names, x_test=x_test, y_test=y_test, image=wish.image)
 
 
 def _locate(folder: Path) -> tuple[Path, _Layout] | None:
@@ -104,3 +113,6 @@ def _names(folder: Path, layout: _Layout) -> tuple[str, ...]:
     if len(names) != layout.classes:
         raise BadInput(f"{path} must hold {layout.classes} class names, but holds {len(names)}. Restore or delete it.")
     return names
+
+
+PLUGIN = Cifar

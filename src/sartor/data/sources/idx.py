@@ -7,24 +7,35 @@ import re
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, ClassVar, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sartor.core.errors import BadInput
+from sartor.data.base import Images
 from sartor.data.sources.arrays import Arrays, from_arrays
+from sartor.data.sources.base import Source, Wish
 
-FASHION_FOLDER = Path("/usr/share/datasets/fashion-mnist")
-FASHION_CLASSES = (
-    "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
-)  # fmt: skip
 _NAME = re.compile(r"(?P<set>.*?)(?P<part>train|t10k|test)[-_.](?P<kind>images|labels)[-_.]idx[13][-_.]ubyte(?:\.gz)?$")
 _MOST_BYTES = 8 << 30  # more than any such data set; a forged header must not fill the memory
 
 
-def holds_idx(folder: Path) -> bool:
-    """Whether `folder` holds IDX images under one of the usual names."""
-    return any((match := _NAME.match(path.name)) and match["kind"] == "images" for path in folder.iterdir())
+@final
+class Idx(Source):
+    """A folder of IDX files."""
+
+    accepts: ClassVar[str] = "a folder of IDX files (MNIST)"
+
+    def takes(self, given: object) -> bool:
+        """Whether a folder holds IDX images under one of the usual names."""
+        if not isinstance(given, Path) or not given.is_dir():
+            return False
+        return any((match := _NAME.match(path.name)) and match["kind"] == "images" for path in given.iterdir())
+
+    def open(self, given: Any, wish: Wish) -> Images:
+        """Its t10k (or test) files become the test split."""
+        return open_idx(given, wish.image)
 
 
 def open_idx(
@@ -41,16 +52,6 @@ def open_idx(
     x, y = parts["train"]
     x_test, y_test = parts.get("test", (None, None))
     return from_arrays(x, y, name=name or folder.name, classes=classes, x_test=x_test, y_test=y_test, image=image)
-
-
-def open_fashion_mnist(image: int | None = None) -> Arrays:
-    """Fashion-MNIST where the Debian package dataset-fashion-mnist installs it."""
-    if not FASHION_FOLDER.is_dir():
-        raise BadInput(
-            f"fashion-mnist must be installed in {FASHION_FOLDER}, but is not. Install the Debian package with "
-            "'apt install dataset-fashion-mnist', or give the folder that holds its IDX files."
-        )
-    return open_idx(FASHION_FOLDER, image, name="fashion-mnist", classes=FASHION_CLASSES)
 
 
 def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
@@ -106,3 +107,6 @@ def _read_pair(folder: Path, part: str, files: dict[str, Path]) -> tuple[NDArray
             f"and {len(labels)} labels. Download both again."
         )
     return images, labels
+
+
+PLUGIN = Idx

@@ -1,0 +1,223 @@
+"""Image files with labels, however they were listed: checked, decoded once, kept if the memory allows.
+
+What cannot be decoded is skipped and named. Images are always RGB.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from sartor.core.errors import BadInput
+from sartor.core.task import Labels
+from sartor.data.base import Images, Index, Skipped, Tick, shown
+from sartor.data.decode import Unusable, in_order, shorter_side, square, workers
+from sartor.data.labels import counts, task_for
+from sartor.data.sources.arrays import LEAST_SIDE, Arrays
+from sartor.data.sources.base import SIDES, Wish
+from sartor.data.split import check_counts
+
+_MEMORY_SHARE = 0.25  # of the physical memory that decoded images may take
+_HEADERS = 2000  # files whose size is looked at to choose the image side
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Files with their labels, before anything is decoded; `test` and `val` mark those that are for nothing else."""
+
+    root: Path
+    name: str
+    paths: list[Path]
+    labels: Labels
+    class_names: tuple[str, ...]
+    skipped: list[Skipped]
+    test: Mask | None = None
+    val: Mask | None = None
+
+    def check(self) -> None:
+        """Refuse what cannot be split, as early as it is known."""
+        unusable = _unusable(self.skipped)
+        note = f" {len(unusable)} files cannot be used, such as {_told(unusable[0])}." if unusable else ""
+        own = [mask for mask in self.marks().values() if mask is not None]
+        free = ~np.logical_or.reduce(own) if own else np.ones(len(self.paths), bool)
+        found = counts(self.labels[free], len(self.class_names))
+        check_counts(found, 3 - len(own), shown(self.root), self.class_names, note)
+        if self.test is not None and not self.test.any():
+            raise BadInput(
+                f"the test images in {shown(self.root)} must be usable and of these classes, but there are none. Add "
+                f"some, or leave the test out to have a test split drawn.{note}"
+            )
+
+    def only(self, keep: Mask, skipped: list[Skipped]) -> Listing:
+        """Without the files that could not be used."""
+        paths = [path for path, kept in zip(self.paths, keep, strict=True) if kept]
+        test, val = (None if mask is None else mask[keep] for mask in self.marks().values())
+        return replace(self, paths=paths, labels=self.labels[keep], skipped=skipped, test=test, val=val)
+
+    def marks(self) -> dict[str, Mask | None]:
+        """Which files are for one split only."""
+        return {"test": self.test, "val": self.val}
+
+
+@final
+class Decoded(Images):
+    """Images too many for the memory: decoded when they are asked for, several at a time where `threads` allow."""
+
+    def __init__(
+        self,
+        decode: Callable[[int], NDArray[np.uint8]],
+        shape: tuple[int, int],
+        labels: Labels,
+        class_names: Sequence[str],
+        *,
+        name: str,
+        digest: str,
+        digest_of: str = "pixels",
+        threads: int = 1,
+        test: Index | None = None,
+        val: Index | None = None,
+        skipped: Sequence[Skipped] = (),
+        native: int | None = None,
+    ) -> None:
+        self.name, self.labels, self.class_names, self.skipped = name, labels, tuple(class_names), tuple(skipped)
+        self.task = task_for(labels, class_names, shape[1], shape[0])
+        self.test, self.val, self.native, self.digest_of = test, val, native, digest_of
+        self._decode, self._digest = decode, digest
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="decode")
+
+    def pixels(self, index: Index) -> Tensor:
+        """Decode the images at `index`."""
+        out = np.empty((len(index), self.task.channels, self.task.image, self.task.image), np.uint8)
+        for k, array in enumerate(in_order(self._pool, self._decode, (int(i) for i in index))):
+            out[k] = array
+        return torch.from_numpy(out)
+
+    def digest(self) -> str:
+        """As it was when they were first read."""
+        return self._digest
+
+
+def open_files(listing: Listing, wish: Wish, memory: int | None = None) -> Images:
+    """Decode every file once; keep the pixels if they take at most `memory` bytes (a quarter of the machine's)."""
+    with _without_warnings():
+        listing.check()
+        native = _native(listing)
+        side = wish.image if wish.image is not None else photo_side(native, wish.largest)
+        keep = len(listing.paths) * 3 * side * side <= (memory if memory is not None else memory_limit())
+        pixels, usable = _decode_all(listing, side, keep, wish.tick)
+        usable.check()
+    marks = {name: None if mask is None else np.flatnonzero(mask) for name, mask in usable.marks().items()}
+    about: dict[str, Any] = {"name": usable.name, "skipped": usable.skipped, "native": native, **marks}
+    if pixels is not None:
+        return Arrays(pixels, usable.labels, usable.class_names, **about)
+    return Decoded(
+        partial(_decode_again, usable.paths, side), (3, side), usable.labels, usable.class_names,
+        digest=_digest(usable, side), digest_of="files", threads=workers(), **about,
+    )  # fmt: skip
+
+
+def _decode_again(paths: Sequence[Path], side: int, i: int) -> NDArray[np.uint8]:
+    try:
+        return square(paths[i], side)
+    except Unusable as error:  # it was readable when the files were opened
+        raise BadInput(
+            f"{shown(paths[i])} must stay as it was while Sartor runs, but now: {error}. Restore the file, "
+            "then run the same command again."
+        ) from error
+
+
+def _digest(listing: Listing, side: int) -> str:
+    """sha256 over the names, sizes and labels of the files: reading many gigabytes again would take too long."""
+    sha = hashlib.sha256(repr((side, listing.class_names)).encode())
+    for path, label in zip(listing.paths, listing.labels.tolist(), strict=True):
+        name = os.path.relpath(path, listing.root)
+        sha.update(os.fsencode(name) + f"\0{path.stat().st_size}\0{label}\0".encode())
+    return sha.hexdigest()
+
+
+def photo_side(native: int, largest: int) -> int:
+    """The largest of `SIDES` not above the images' own shorter side, nor above `largest`."""
+    return min(largest, max((side for side in SIDES if side <= native), default=LEAST_SIDE))
+
+
+def _native(listing: Listing) -> int:
+    """The median of the images' shorter sides, from the headers of some."""
+    spaced = np.linspace(0, len(listing.paths) - 1, min(_HEADERS, len(listing.paths))).round().astype(int)
+    with ThreadPoolExecutor(workers()) as pool:
+        sides = list(in_order(pool, lambda i: shorter_side(listing.paths[i]), spaced.tolist()))
+    known = [side for side in sides if side is not None]
+    return int(np.median(known)) if known else 0
+
+
+def _decode_all(listing: Listing, side: int, keep: bool, tick: Tick) -> tuple[Tensor | None, Listing]:
+    """Decode every file; the pixels if they are to be kept, and the listing without the files that failed."""
+    total, skipped, usable = len(listing.paths), list(listing.skipped), np.zeros(len(listing.paths), bool)
+    out, good = np.empty((total if keep else 0, 3, side, side), np.uint8), 0
+
+    def attempt(path: Path) -> NDArray[np.uint8] | str:
+        try:
+            return square(path, side)
+        except Unusable as error:
+            return str(error)
+
+    with ThreadPoolExecutor(workers()) as pool:
+        for k, (path, result) in enumerate(zip(listing.paths, in_order(pool, attempt, listing.paths), strict=True)):
+            if isinstance(result, str):
+                skipped.append(Skipped(shown(os.path.relpath(path, listing.root)), result))
+            else:
+                if keep:
+                    out[good] = result
+                usable[k], good = True, good + 1
+            tick("decoding images", k + 1, total)
+    failed = _unusable(skipped)
+    if len(failed) > good:
+        some = ", ".join(map(_told, failed[:3]))
+        raise BadInput(
+            f"at least half of the images in {shown(listing.root)} must be usable, but {len(failed)} of "
+            f"{len(failed) + good} are not: {some}. Replace or remove these files."
+        )
+    return (torch.from_numpy(out[:good]) if keep else None), listing.only(usable, skipped)
+
+
+def _unusable(skipped: Sequence[Skipped]) -> list[Skipped]:
+    """Of what was passed over, the files; the rest are folders."""
+    return [entry for entry in skipped if not entry.name.endswith(os.sep)]
+
+
+def _told(entry: Skipped) -> str:
+    return f"{entry.name} ({entry.reason})"
+
+
+@contextlib.contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Pillow warns of images over its size limit, which are skipped here, and of oddities that do no harm."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module="PIL")
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        yield
+
+
+def memory_limit() -> int:
+    """Bytes that decoded images may take: a share of what this machine, or this container, has."""
+    try:
+        physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        physical = 8 << 30
+    with contextlib.suppress(OSError, ValueError):  # no control groups, or "max": no limit
+        physical = min(physical, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return int(physical * _MEMORY_SHARE)
