@@ -9,6 +9,7 @@ import pytest
 from sartor.core.arch import Choice, canonical
 from sartor.core.quadratic import Quadratic
 from sartor.solvers.frontier import frontier
+from sartor.spaces.drawing import Aspect, Drawing, Stage
 
 BLOCKS = ("e3_k3", "e3_k3_se", "e6_k5", "e6_k5_se")
 DEVICE = {"device": "cpu", "processor": "A CPU", "threads": 1, "batch": 1, "runtime": "onnxruntime"}
@@ -30,6 +31,17 @@ def staged_choices():
 def generic_choices():
     """A space whose choices have no known shape."""
     return tuple(Choice(f"edge {n}", ("none", "skip", "sep conv 3x3")) for n in range(3))
+
+
+def drawing(choices):
+    """As a space with stages would draw its networks; one without lists its choices."""
+    if choices[0].name != "stage1.depth":
+        return Drawing().to_json()
+    stages = (Stage(f"Stage {s + 1}", (3 * s + 1, 3 * s + 2), 3 * s) for s in range(2))
+    aspects = (Aspect("expansion", "height", "×{0:g}"), Aspect("kernel", "tone", "{0:g}×{0:g}"),
+               Aspect("squeeze-excitation", "mark", short="SE"))  # fmt: skip
+    values = ((3, 3, False), (3, 3, True), (6, 5, False), (6, 5, True))
+    return Drawing(tuple(stages), aspects, dict(zip(BLOCKS, values, strict=True))).to_json()
 
 
 def form(choices, rng, low, high, constant):
@@ -68,11 +80,12 @@ class Fabricated:
 
     def search(self):
         write(self.path, "config.toml", 'data = "photos"\neffort = "quick"\nseed = 7\n\n[method]\nname = "binas"\n')
-        write(self.path, "env.json", {"sartor": "0.1.0", "python": "3.11.7", "platform": "Linux", "packages": {}})
+        write(self.path, "env.json", {"sartor": "0.1.0", "python": "3.11.7", "platform": "Linux", "packages": {},
+                                     "gpu": None, "processes": 1, "started": "2026-01-02T03:00:00Z"})  # fmt: skip
         write(self.path, "splits.json", {
             "train": list(range(60)), "val": list(range(60, 80)), "test": list(range(80, 200)),
             "name": self.data, "classes": self.classes, "digest": "d" * 64, "digest_of": "files",
-            "task": {"classes": len(self.classes), "image": 16, "channels": 3},
+            "task": {"classes": len(self.classes), "image": 16, "channels": 3}, "mean": [1.0] * 3, "std": [2.0] * 3,
             "skipped": [{"name": n, "reason": "an empty file"} for n in self.skipped],
         })  # fmt: skip
         picks = [[0] * len(self.choices), *self.points.picks.tolist()]
@@ -91,8 +104,9 @@ class Fabricated:
         })  # fmt: skip
         measured = (self.latency.batch(picks) * 1.01).tolist()
         calibration = {
+            "intercept_ms": 0.01, "scale": 1.0, "errors": [0.0], "held_out_errors": [0.01],
             "held_out_median_error": 0.01, "held_out_worst_error": 0.03, "networks": picks, "measured_ms": measured,
-            "corrections": [],
+            "reference_ms": 0.04, "rounds": 15, "corrections": [],
         }  # fmt: skip
         for name, kind, table, notes in (
             ("latency", "time", self.latency, calibration), ("params", "count", self.params, {}),
@@ -114,7 +128,7 @@ class Fabricated:
             "budgets": {"latency": latency}, "predicted": predicted, "corrections": [],
             "solution": {"picks": list(arch.picks), "score": value, "bound": value, "gap": 0.0, "proven": True,
                          "solver": "frontier", "seconds": 0.01},
-            "architecture": arch.named(self.choices), "string": "ds_r1_k3 cn_r1_k1",
+            "architecture": arch.named(self.choices), "string": "ds_r1_k3 cn_r1_k1", "drawing": drawing(self.choices),
         })  # fmt: skip
         canon = [canonical(self.choices, self.points.arch(n)) for n in range(len(self.points))]
         picks = [list(a.picks) for a in canon]
@@ -126,13 +140,9 @@ class Fabricated:
         self._verified(folder, latency, predicted)
         write(folder, "training.json", {
             "history": [{"loss": 1.0, "images_per_second": 99.0}], "seconds": 3.0, "inherited_val_accuracy": 80.0,
-            "val_accuracy": 92.0, "test_accuracy": 90.0,
+            "kept": "trained", "val_accuracy": 92.0, "test_accuracy": 90.0,
         })  # fmt: skip
-        write(folder, "certificate.json", {
-            "made": "2026-01-02T03:04:05Z", "data": {"sha256": "d" * 64}, "device": DEVICE, "seed": 7,
-            "weights": {"model/model.onnx": f"{int(1e6 * latency):x}"}, "environment": {"python": "3.11.7"},
-            "code": {"sartor": "0.1.0", "sha256": "c" * 64},
-        })  # fmt: skip
+        self._certified(folder, latency, arch)
         write(folder, "model/preprocessing.json", {
             "image": 16, "channels": 3, "colour": "RGB", "resize": "shorter side to S, centre crop",
             "input": {"name": "image", "type": "float32", "layout": "BCHW", "range": [0, 255]},
@@ -142,6 +152,20 @@ class Fabricated:
         stages = ("solve", "train", "verify") if where else ("data", "costs", "search", "solve", "train", "verify")
         write(folder, "stages.json", {s: {"files": {}, "seconds": 1.5, "finished": "x"} for s in stages})
         return folder
+
+    def _certified(self, folder, latency, arch):
+        verified, env = (json.loads(p.read_text()) for p in (folder / "verify.json", self.path / "env.json"))
+        write(folder, "certificate.json", {
+            "fits": True, "budgets": {"latency": verified["costs"]["latency"]}, "costs": verified["costs"],
+            "accuracy": {"test": 90.0, "test_images": 120, "validation": 92.0, "before_fine_tuning": 80.0},
+            "score": {"method": "binas", "unit": "% accuracy", "value": 1.0, "bound": 1.0, "gap": 0.0,
+                      "proven_optimal": True, "solver": "frontier"},
+            "ranking": None, "architecture": arch.named(self.choices), "string": "ds_r1_k3 cn_r1_k1", "corrections": [],
+            "data": {"name": "photos", "sha256": "d" * 64, "sha256_of": "files", "train": 60, "validation": 20,
+                     "skipped": 0},
+            "weights": {"model/model.onnx": f"{int(1e6 * latency):x}"}, "code": {"sartor": "0.1.0", "sha256": "c" * 64},
+            "device": DEVICE, "environment": env, "seed": 7, "made": "2026-01-02T03:04:05Z",
+        })  # fmt: skip
 
     def _verified(self, folder, latency, predicted):
         time = predicted["latency"] * 0.98

@@ -1,6 +1,7 @@
 """The report as text: self-contained, escaped, the same every time, and whole when parts of the run are missing."""
 
 import html
+import json
 import os
 import re
 import shutil
@@ -11,15 +12,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from schemas import FILES, example, required
 
 from sartor.core import units
 from sartor.core.arch import Choice, canonical
 from sartor.core.errors import MissingDependency, RunError
 from sartor.report import figures
+from sartor.report.build import SECTIONS as SECTION_MAKERS
 from sartor.report.build import build
+from sartor.report.files import Files
 from sartor.report.sections.decisions import effects
-from sartor.report.sections.network import attributes, looks, staged
+from sartor.report.sections.network import legend, looks
 from sartor.report.text import Unit, seconds, signed, typed, wilson
+from sartor.runs import schema
+from sartor.runs.codec import encode
+from sartor.spaces.drawing import Aspect, Drawing
 
 SECTIONS = ("headline", "frontier", "network", "decisions", "ranking", "timing", "training", "data", "usage")
 NASTY = "<script>alert(1)</script>"
@@ -58,10 +65,9 @@ def test_a_whole_run_has_every_section(fabricate):
     run = fabricate()
     page = page_of(run.path)
     text = Tags(page).text
-    assert "Left out" not in text
     for name in SECTIONS:
         assert f'id="{name}-section"' in page
-    for word in ("Fits: ", "of 120 test images right", "proven", "Kendall", "stage 1", "expansion ×6", "400 images/s"):
+    for word in ("Fits: ", "of 120 test images right", "proven", "Kendall", "Stage 1", "expansion ×6", "400 images/s"):
         assert word in text, word
     assert 'id="architecture"' in page
     assert 'id="budget"' in page
@@ -95,7 +101,6 @@ def test_names_from_the_run_are_never_markup(fabricate):
     assert [a for t, a in tags if t == "script"] == [{"type": "application/json", "id": "frontier-data"}, {}]
     assert not [t for t, _ in tags if t == "img"]
     assert not [a for _, attributes_ in tags for a in attributes_ if a.startswith("on")]
-    assert "Left out" not in page
     assert "猫" in page
     assert NASTY in Tags(page).text  # shown as it is written
 
@@ -118,7 +123,6 @@ def test_a_further_budget_has_its_own_report(fabricate, tmp_path, monkeypatch):
     cut = run.cut(tight, "cuts/latency-tight")
     page = page_of(cut)
     text = Tags(page).text
-    assert "Left out" not in text
     assert f"{int(1e6 * tight):x}" in text  # its own certificate
     assert "search (of the run)" in text
     assert "cuts/latency-tight" in text
@@ -141,7 +145,6 @@ def test_a_missing_file_costs_its_section_and_no_other(fabricate, name):
     run = fabricate()
     (run.path / name).unlink()
     page = page_of(run.path)
-    assert "Left out" not in page
     assert all(f'id="{s}-section"' in page for s in SECTIONS)
 
 
@@ -152,7 +155,6 @@ def test_a_run_with_a_solution_alone(fabricate):
             path.unlink()
     text = Tags(page_of(run.path)).text
     assert "Not measured yet" in text
-    assert "Left out" not in text
 
 
 def test_a_method_that_measures_nothing(fabricate):
@@ -164,7 +166,6 @@ def test_a_method_that_measures_nothing(fabricate):
 
     run.change("score.json", random_method)
     text = Tags(page_of(run.path)).text
-    assert "Left out" not in text
     assert "not accuracy" in text
     assert "was not measured" in text
     assert "this score has no standard errors" in text
@@ -173,7 +174,6 @@ def test_a_method_that_measures_nothing(fabricate):
 def test_a_space_of_another_shape(fabricate):
     run = fabricate(generic=True)
     text = Tags(page_of(run.path)).text
-    assert "Left out" not in text
     for choice, option in run.points.arch(run.points.best(run.generous())).named(run.choices).items():
         assert f"{choice} {option}" in text
 
@@ -183,7 +183,6 @@ def test_an_empty_frontier_is_said(fabricate):
     run.change("frontier.json", lambda f: f.update(cost=[], score=[], picks=[], strings=[], costs={"latency": []}))
     page = page_of(run.path)
     assert "interact too much" in page
-    assert "Left out" not in page
 
 
 def test_weakness_is_said_plainly(fabricate):
@@ -255,18 +254,65 @@ def test_a_damaged_file_is_named(fabricate):
 
 
 @pytest.mark.parametrize(
-    ("name", "content"),
+    ("name", "content", "said"),
     [
-        ("frontier.json", "[]"), ("score.json", '{"score": 3, "choices": [1]}'), ("verify.json", '{"costs": 1}'),
-        ("splits.json", "{}"), ("training.json", '{"history": [7]}'), ("costs/latency.json", '{"kind": null}'),
-        ("score.json", '{"choices": [], "score": {}, "quality": {"kendall": NaN}}'), ("stages.json", '{"data": 1}'),
+        ("frontier.json", "[]", "must be a JSON object"), ("score.json", '{"unit": 3}', "unit must be text"),
+        ("verify.json", '{"fits": true, "costs": 1}', "costs must be a JSON object"),
+        ("splits.json", "{}", "train is missing"), ("training.json", '{"history": [7]}', "history.0 must be"),
+        ("costs/latency.json", '{"kind": null}', "prices"), ("stages.json", '{"data": 1}', "data must be"),
+        ("score.json", '{"format": 7}', "has format 7; this Sartor reads up to 2"),
     ],
 )  # fmt: skip
-def test_foreign_content_never_breaks_the_page(fabricate, name, content):
+def test_foreign_content_is_refused_by_name(fabricate, name, content, said):
     run = fabricate()
     (run.path / name).write_text(content, encoding="utf-8")
-    page = page_of(run.path)
-    assert all(f'id="{s}-section"' in page for s in SECTIONS)
+    with pytest.raises(RunError) as error:
+        build(run.path)
+    assert name in str(error.value)
+    assert said in str(error.value)
+
+
+def whole(run):
+    """The run with all that any method or a compression records."""
+    mixture, switches = (encode(example(k)) for k in (schema.Mixture, schema.Switches))
+    switches |= {"dependency": "full", "rounds": [r | {"removed": []} for r in switches["rounds"]]}
+    for n, entry in enumerate(switches["posterior"]):
+        entry |= {"reads": f"cell.{n}", "feeds": f"cell.{n + 1}"}
+    run.change("score.json", lambda s: s["facts"].update(mixture=mixture, switches=switches))
+    compressed = encode(example(schema.CompressionFile))
+    compressed["network"] = {"params": {"kind": "count", "before": 2.0, "after": 1.0}}
+    for name, data in (("compression.json", compressed), ("rounds.json", encode(example(schema.RoundsFile)))):
+        (run.path / name).write_text(json.dumps(data), encoding="utf-8")
+    return run
+
+
+def test_every_section_that_applies_is_there(fabricate):
+    files = Files.open(whole(fabricate()).path)
+    for section in SECTION_MAKERS:
+        assert section(files), section.__name__
+    bare = Files.open(fabricate("b", generic=True).path)
+    assert [s.__name__ for s in SECTION_MAKERS if s(bare) is None] == ["compression", "cells", "switches"]
+
+
+READ = [k for k in FILES if k not in (schema.Environment, schema.ModelFile, schema.BaselineFile, schema.StagesFile)]
+
+
+@pytest.mark.parametrize("kind", READ, ids=lambda k: k.NAME)
+def test_every_field_that_is_missing_or_renamed_is_named(fabricate, kind):
+    run = whole(fabricate())
+    path = run.path / kind.NAME
+    data = json.loads(path.read_text(encoding="utf-8"))
+    ways = list(required(kind, data))
+    assert len(ways) > 3
+    for way in ways:
+        changed = json.loads(json.dumps(data))
+        holder = changed
+        for key in way[:-1]:
+            holder = holder[key]
+        holder[f"{way[-1]}_"] = holder.pop(way[-1])
+        path.write_text(json.dumps(changed), encoding="utf-8")
+        with pytest.raises(RunError, match=re.escape(f"{kind.NAME}: {'.'.join(map(str, way))} is missing")):
+            build(run.path)
 
 
 def test_what_is_no_run_is_refused(tmp_path, fabricate):
@@ -334,28 +380,33 @@ def test_a_depth_costs_the_blocks_it_switches_on(fabricate):
     np.testing.assert_array_equal(whole[2], plain[2])
 
 
-@pytest.mark.parametrize(
-    ("option", "read"),
-    [
-        ("e6_k5_se", {"e": 6.0, "k": 5.0, "se": True}), ("e3_k3", {"e": 3.0, "k": 3.0}), ("2", None),
-        ("sep conv 3x3", None), ("k3_k5", None),
-    ],
-)  # fmt: skip
-def test_option_labels_are_read(option, read):
-    assert attributes(option) == read
+def test_looks_rise_with_what_the_space_calls_height_and_mark_flags():
+    aspects = (Aspect("expansion", "height", "×{0:g}"), Aspect("kernel", "tone", "{0:g}×{0:g}"), Aspect("SE", "mark"))
+    drawing = Drawing((), aspects, {"a": (3, 3, False), "b": (6, 5, True)})
+    drawn = looks(Choice("block", ("a", "b")), drawing)
+    assert drawn[0].grow < drawn[1].grow == 1.0
+    assert (drawn[0].tone, drawn[1].tone) == (0.0, 1.0)
+    assert (drawn[0].mark, drawn[1].mark) == ("", "SE")
+    assert [(d.text, d.under) for d in drawn] == [("3×3", "×3"), ("5×5", "×6")]
+    assert legend(drawing) == "Tall: more expansion. Strong colour: larger kernel. Capped: SE."
+    assert [d.text for d in looks(Choice("block", ("a", "other")), drawing)] == ["a", "other"]
 
 
-def test_looks_rise_with_expansion_and_mark_se():
-    drawn = looks(Choice("stage1.block1", ("e3_k3", "e6_k5_se")))
-    assert drawn[0]["grow"] < drawn[1]["grow"] == 1.0
-    assert (drawn[0]["tone"], drawn[1]["tone"]) == (0.0, 1.0)
-    assert (drawn[0]["mark"], drawn[1]["mark"]) == (False, True)
-    assert [d["text"] for d in drawn] == ["3×3", "5×5"]
+def test_a_run_without_a_drawing_is_drawn_by_its_choices(fabricate):
+    run = fabricate()
+    run.change("solution.json", lambda s: s.pop("drawing"))
+    text = Tags(page_of(run.path)).text
+    assert "stage1 2 deep" in text or "stage1 1 deep" in text
+    assert "expansion ×" not in text
 
 
-def test_only_stages_and_blocks_are_drawn_as_such():
-    assert staged([Choice("stage1.depth", ("1",)), Choice("cell", ("1",))]) is None
-    assert staged([]) is None
+def test_no_space_is_known_by_name():
+    sources = [p.read_text(encoding="utf-8") for p in Path(figures.__file__).parent.rglob("*.py")]
+    imported = {m for text in sources for m in re.findall(r"from (sartor\.spaces[\w.]*) import (\w+)", text)}
+    assert {name if name != "sartor.spaces" else f"{name}.{what}" for name, what in imported} == {
+        "sartor.spaces.drawing"
+    }
+    assert not [word for word in ("genotype", "treecell", "mobile", "nasbench") for text in sources if word in text]
 
 
 @pytest.mark.parametrize(("value", "kind"), [(0.7, "time"), (4e6, "count"), (146_994.0, "count"), (588e3, "bytes")])

@@ -1,10 +1,13 @@
 """The section on BayesNAS's switches."""
 
+from types import SimpleNamespace
 from xml.etree import ElementTree as ET
 
 import pytest
 
 from sartor.report.sections.switches import draw, switches
+from sartor.runs.codec import decode
+from sartor.runs.schema import Facts, Posterior
 
 
 def entry(name, reads, feeds, removed=0, entropy=1.0):
@@ -31,26 +34,25 @@ LEARNT = {
 }  # fmt: skip
 
 
-class FakeFiles:
-    def __init__(self, facts):
-        self.facts = facts
+def files(facts):
+    return SimpleNamespace(facts=decode(Facts, facts, "facts"))
 
-    def searched(self, name):
-        return {"facts": self.facts}
+
+def posteriors(entries):
+    return [decode(Posterior, e, "posterior") for e in entries]
 
 
 def test_other_methods_have_no_such_section():
-    assert switches(FakeFiles({})) is None
-    assert switches(FakeFiles(None)) is None
+    assert switches(files({})) is None
 
 
 def test_every_switch_and_every_round_is_told():
-    section = switches(FakeFiles({"switches": LEARNT}))
+    section = switches(files({"switches": LEARNT}))
     assert (section["count"], section["left"]) == (4, 2)
     assert [r["name"] for r in section["rows"]] == [p["switch"] for p in POSTERIOR]
     assert [r["state"] for r in section["rows"]] == ["on", "on", "gone in round 1", "gone in round 2"]
     assert [r["counts"] for r in section["rounds"]] == [[1, 0, 0, 0], [0, 0, 1, 0]]
-    assert section["rounds"][1]["kept"] == ["cell.a.sep_conv"]
+    assert section["rounds"][1]["kept"] == ("cell.a.sep_conv",)
     assert [g["name"] for g in section["graphs"]] == ["cell"]
     assert str(section["figure"]).count("<title>") == 4 + 1
     assert "&lt;pool&gt;" in section["figure"]
@@ -58,7 +60,7 @@ def test_every_switch_and_every_round_is_told():
 
 @pytest.mark.parametrize(("after", "operations"), [(False, 3), (True, 1)])
 def test_the_graph_has_its_edges_before_and_what_is_left_after(after, operations):
-    picture = ET.fromstring(str(draw(POSTERIOR[1:], "cell", after)))
+    picture = ET.fromstring(str(draw(posteriors(POSTERIOR[1:]), "cell", after)))
     titles = [t.text for t in picture.iter("title")]
     assert f"{operations} operations" in titles[0]
     lines = list(picture.iter("path"))
@@ -70,4 +72,4 @@ def test_the_graph_has_its_edges_before_and_what_is_left_after(after, operations
 
 def test_a_cycle_is_refused():
     with pytest.raises(ValueError, match="cycle"):
-        draw([entry("x", "a", "b"), entry("y", "b", "a")], "cell", after=False)
+        draw(posteriors([entry("x", "a", "b"), entry("y", "b", "a")]), "cell", after=False)

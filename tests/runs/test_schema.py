@@ -1,55 +1,16 @@
 """Every file of a run as a type: what is written is read back, and what is missing, mistyped or newer is named."""
 
-import dataclasses
 import json
-import types
-import typing
-from collections.abc import Mapping
 
-import numpy as np
 import pytest
+from schemas import FILES, example, required
 
 from sartor.core.errors import RunError
 from sartor.core.quadratic import Quadratic
 from sartor.runs import schema
-from sartor.runs.codec import RunFile, decode, encode, from_file, to_file
+from sartor.runs.codec import decode, encode, from_file, to_file
 from sartor.runs.directory import Run, read_file
 from sartor.runs.progress import Reporter
-
-FILES = [c for c in vars(schema).values() if isinstance(c, type) and issubclass(c, RunFile) and hasattr(c, "NAME")]
-
-
-def example(hint):
-    """Some value of a type."""
-    origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (typing.Union, types.UnionType):
-        return example(args[0])
-    if origin is tuple:
-        return tuple(example(a) for a in (args[:1] * 2 if args[-1] is Ellipsis else args))
-    if isinstance(origin, type) and issubclass(origin, Mapping):
-        return {"key": example(args[1])}
-    if hint is Quadratic:
-        return Quadratic((2, 2), 1.0, {0: np.array([0.1, 0.2])})
-    if dataclasses.is_dataclass(hint):
-        hints = typing.get_type_hints(hint)
-        return hint(**{f.name: example(hints[f.name]) for f in dataclasses.fields(hint)})
-    return {int: 3, float: 0.1, str: "ä", bool: True}.get(hint, 1)
-
-
-def required(kind, data, path=()):
-    """The way to every key that must be there, by the type's own fields."""
-    hints = typing.get_type_hints(kind)
-    for field in dataclasses.fields(kind):
-        key, hint = field.name.rstrip("_"), hints[field.name]
-        if field.default is field.default_factory is dataclasses.MISSING:
-            yield (*path, key)
-        inner = [a for a in (hint, *typing.get_args(hint)) if dataclasses.is_dataclass(a) and a is not Quadratic]
-        value = data.get(key)
-        if inner and isinstance(value, list):
-            yield from required(inner[0], value[0], (*path, key, 0))
-        elif inner and isinstance(value, dict):
-            nested = value if dataclasses.is_dataclass(hint) or "key" not in value else value["key"]
-            yield from required(inner[0], nested, (*path, key, *(("key",) if nested is not value else ())))
 
 
 def plain(value):

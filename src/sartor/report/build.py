@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sartor.core.errors import RunError, SartorError, require
+from sartor.core.errors import require
 from sartor.report.files import Files
 from sartor.report.sections.cells import cells
 from sartor.report.sections.compression import compression
@@ -16,7 +16,7 @@ from sartor.report.sections.decisions import contributions, decisions, prices
 from sartor.report.sections.evidence import data, ranking, timing, training
 from sartor.report.sections.frontier import frontier
 from sartor.report.sections.headline import headline
-from sartor.report.sections.network import drawing
+from sartor.report.sections.network import network
 from sartor.report.sections.switches import switches
 from sartor.report.sections.usage import here, usage
 from sartor.report.sections.why import why
@@ -25,18 +25,11 @@ from sartor.runs.directory import atomic
 
 _FOLDER = Path(__file__).parent
 
-
-def network(files: Files) -> dict[str, Any] | None:
-    """The chosen network, with what its decisions add and cost."""
-    return drawing(files, contributions(files), prices(files)) if files.choices else None
-
-
-# In the order of the page; a new section is a function here and a block of the same name in page.html.
-SECTIONS: dict[str, Callable[[Files], Any]] = {
-    "headline": headline, "compression": compression, "frontier": frontier, "network": network, "cells": cells,
-    "switches": switches, "decisions": decisions, "why": why, "ranking": ranking, "timing": timing,
-    "training": training, "data": data, "usage": usage,
-}  # fmt: skip
+# A new section is a function here and a block of the same name in page.html, which has their order. One that does not
+# apply to a run returns None.
+SECTIONS: tuple[Callable[[Files], Any], ...] = (
+    headline, compression, frontier, cells, switches, decisions, why, ranking, timing, training, data, usage,
+)  # fmt: skip
 
 
 def build(path: Path) -> Path:
@@ -44,24 +37,25 @@ def build(path: Path) -> Path:
     path = Path(path)
     jinja2 = require("jinja2", "report")
     files = Files.open(path)
-    sections, broken = {}, {}
-    for name, make in SECTIONS.items():
-        try:
-            sections[name] = make(files)
-        except RunError:
-            raise
-        # Files of another version, or of a method that records other things, cost their section and not the page.
-        except (SartorError, KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError) as error:
-            sections[name], broken[name] = None, f"{type(error).__name__}: {error}"
+    sections = {make.__name__: make(files) for make in SECTIONS}
+    sections["network"] = network(files, contributions(files), prices(files)) if files.choices else None
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_FOLDER), autoescape=True, undefined=jinja2.StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
+        loader=jinja2.FileSystemLoader(_FOLDER),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     style, script = ((_FOLDER / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     page = environment.get_template("page.html").render(
-        **sections, broken=broken, name=files.name, cut=files.path.resolve().name if files.is_cut else None,
-        style=Html(style), script=Html(script), policy=_policy(script), run=Html(here(files, "sh", up=True)),
-    )  # fmt: skip
+        **sections,
+        name=files.name,
+        cut=files.path.resolve().name if files.is_cut else None,
+        style=Html(style),
+        script=Html(script),
+        policy=_policy(script),
+        run=Html(here(files, "sh", up=True)),
+    )
     target = path / "report.html"
     with atomic(target) as tmp:
         # A folder's name may hold bytes that are no text; they become question marks rather than an error.

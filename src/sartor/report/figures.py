@@ -8,7 +8,7 @@ stretch; labels are HTML placed in percent. So a chart fits any window, prints, 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sartor.report.text import Html, esc, number
@@ -209,7 +209,7 @@ def heat(
     return Html(f'<div class="scroll"><table class="heat"><thead><tr><td></td>{head}</tr></thead>{body}</table></div>')
 
 
-def curves(series: dict[str, Sequence[float]], label: str, axis: str = "loss") -> Html:
+def curves(series: Mapping[str, Sequence[float]], label: str, axis: str = "loss") -> Html:
     """Several curves over epochs, with a legend where there is more than one."""
     values = [v for s in series.values() for v in s]
     epochs = max(len(s) for s in series.values())

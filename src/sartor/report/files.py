@@ -1,16 +1,43 @@
-"""The files of a run directory, or of one further budget of it, read once and as they are."""
+"""The files of a run directory, or of one further budget of it, each read once and as its type."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sartor.core.arch import Choice
 from sartor.core.config import read_toml
 from sartor.core.errors import RunError
 from sartor.core.quadratic import Quadratic
-from sartor.runs.directory import read_json
+from sartor.costs.base import CostTable
+from sartor.runs.codec import RunFile, decode, rest
+from sartor.runs.directory import read_file
+from sartor.runs.schema import Calibration, Certificate, Facts, ScoreFile, SolutionFile, Verified, VerifyFile
+from sartor.spaces import drawing
+from sartor.spaces.drawing import Drawing
+
+F = TypeVar("F", bound=RunFile)
+
+
+@dataclass(frozen=True)
+class Named:
+    """A method or a space with its options."""
+
+    name: str
+    options: Mapping[str, Any] = rest()
+
+
+@dataclass(frozen=True)
+class Config:
+    """What the report tells of config.toml; a compression has neither method nor space."""
+
+    seed: int
+    effort: str
+    method: Named | None = None
+    space: Named | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,23 +58,24 @@ class Files:
             base = path.absolute().parent.parent
         if not (base / "config.toml").is_file():
             raise RunError(f"{path} is not a run directory: it has no config.toml. Give the folder named by --out.")
-        if not (path / "solution.json").is_file():
+        if not (path / SolutionFile.NAME).is_file():
             raise RunError(f"{path} holds no chosen network yet: run the same `sartor fit` command again to finish it.")
         return cls(path, base)
 
-    def own(self, name: str) -> Any:
+    def own(self, kind: type[F]) -> F | None:
         """A file of this budget; None where it is missing."""
-        return self._read(self.path / name)
+        return self._read(self.path, kind)
 
-    def searched(self, name: str) -> Any:
+    def searched(self, kind: type[F]) -> F | None:
         """A file of the search; None where it is missing."""
-        return self._read(self.base / name)
+        return self._read(self.base, kind)
 
-    def _read(self, path: Path) -> Any:
+    def _read(self, folder: Path, kind: type[F]) -> F | None:
+        path = folder / kind.NAME
         if path not in self._seen:
-            read = read_toml if path.suffix == ".toml" else read_json
-            self._seen[path] = read(path) if path.is_file() else None
-        return self._seen[path]
+            self._seen[path] = read_file(path, kind) if path.is_file() else None
+        found: F | None = self._seen[path]
+        return found
 
     @property
     def is_cut(self) -> bool:
@@ -59,40 +87,83 @@ class Files:
         """The name of the run's folder."""
         return self.base.resolve().name
 
+    @cached_property
+    def config(self) -> Config:
+        """The options that the report tells."""
+        path = self.base / "config.toml"
+        return decode(Config, read_toml(path), f"{path}: ")
+
+    @cached_property
+    def solution(self) -> SolutionFile:
+        """The chosen network."""
+        return read_file(self.path / SolutionFile.NAME, SolutionFile)
+
+    @property
+    def verified(self) -> dict[str, Verified]:
+        """Every cost of the network as deployed; none where it was not verified."""
+        found = self.own(VerifyFile)
+        return dict(found.costs) if found else {}
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """None where there is none."""
+        return self.own(Certificate)
+
+    @property
+    def learnt(self) -> ScoreFile | None:
+        """What the search learnt; None where its file is missing."""
+        return self.searched(ScoreFile)
+
     @property
     def choices(self) -> tuple[Choice, ...]:
         """The space's choices, as the search wrote them."""
-        score = self.searched("score.json")
-        return tuple(
-            Choice(str(c["name"]), tuple(map(str, c["options"])), tuple((int(i), tuple(a)) for i, a in c["needs"]))
-            for c in (score or {}).get("choices", ())
-        )
+        return self.learnt.choices if self.learnt else ()
 
     @property
     def score(self) -> Quadratic | None:
         """The score with its errors."""
-        score = self.searched("score.json")
-        return Quadratic.from_json(score["score"]) if score else None
+        return self.learnt.score if self.learnt else None
+
+    @property
+    def facts(self) -> Facts:
+        """What the method tells beside its score."""
+        return self.learnt.facts if self.learnt else Facts()
 
     @property
     def unit(self) -> str:
         """Of the score."""
-        return str((self.searched("score.json") or {}).get("unit", "score"))
+        return self.learnt.unit if self.learnt else "score"
 
-    def table(self, name: str) -> Any:
-        """A cost table; for latency the one that this budget's measurements corrected, if they did."""
-        corrected = self.own("latency.json") if name == "latency" else None
-        return corrected or self.searched(f"costs/{name}.json")
+    @cached_property
+    def drawing(self) -> Drawing:
+        """How the space draws the chosen network; of an older run, what its choices tell."""
+        given = self.solution.drawing
+        if given is None:
+            return drawing.default(self.choices)
+        return decode(Drawing, given, f"{self.path / SolutionFile.NAME}: drawing")
 
-    @property
-    def tables(self) -> dict[str, Any]:
-        """All cost tables, latency first."""
-        names = sorted(p.stem for p in (self.base / "costs").glob("*.json"))
-        return {n: self.table(n) for n in sorted(names, key=lambda n: (n != "latency", n))}
+    @cached_property
+    def priced(self) -> dict[str, CostTable]:
+        """All cost tables as the search priced them, those of times first."""
+        found = {p.stem: read_file(p, CostTable) for p in sorted((self.base / "costs").glob("*.json"))}
+        return dict(sorted(found.items(), key=lambda item: item[1].kind != "time"))
 
-    @property
+    @cached_property
+    def tables(self) -> dict[str, CostTable]:
+        """All cost tables as this budget's measurements corrected them."""
+        mine = {n: self.path / f"{n}.json" for n in self.priced}
+        return {n: read_file(mine[n], CostTable) if mine[n].is_file() else t for n, t in self.priced.items()}
+
+    @cached_property
+    def calibrations(self) -> dict[str, Calibration]:
+        """The measured tables' notes, with all corrections of this budget."""
+        return {
+            name: decode(Calibration, table.calibration, f"{self.base / 'costs' / name}.json: calibration")
+            for name, table in self.tables.items()
+            if table.calibration
+        }
+
+    @cached_property
     def kinds(self) -> dict[str, str]:
         """The kind of quantity (see `sartor.core.units`) of every cost."""
-        verified = (self.own("verify.json") or {}).get("costs", {})
-        kinds = {n: str(t["kind"]) for n, t in self.tables.items()}
-        return kinds | {n: str(e["kind"]) for n, e in verified.items()}
+        return {n: t.kind for n, t in self.tables.items()} | {n: e.kind for n, e in self.verified.items()}

@@ -86,14 +86,14 @@ function explore(data) {
       slot.classList.toggle("changed", !same);
       slot.classList.toggle("off", !active);
       if (slot.classList.contains("block")) {
-        slot.classList.toggle("se", look.mark && active);
+        slot.classList.toggle("se", Boolean(look.mark && active));
         slot.style.setProperty("--grow", look.grow);
         slot.style.setProperty("--tone", look.tone);
         slot.classList.toggle("dark", look.tone === 1);
         slot.title = data.names[i] + ": " + (active ? look.name : "left out");
         slot.querySelector(".bar").textContent = active ? look.text : "";
         slot.querySelector(".under").textContent = active ? look.under : "";
-        slot.querySelector(".cap").textContent = look.mark && active ? "SE" : "";
+        slot.querySelector(".cap").textContent = active ? look.mark : "";
       } else {
         (slot.querySelector(".word") || slot).textContent = look.name;
       }

@@ -33,6 +33,11 @@ def rest() -> Any:
     return dataclasses.field(default_factory=dict, metadata={"rest": True})
 
 
+def formerly(*names: str) -> Any:
+    """A field that had other names in older formats, or has them where another room writes it."""
+    return dataclasses.field(metadata={"formerly": names})
+
+
 def encode(value: Any) -> Any:
     """Plain lists, dictionaries and numbers."""
     if hasattr(value, "to_json"):
@@ -144,8 +149,9 @@ def _instance(kind: Any, data: Any, where: str) -> Any:
     hints, values, left = _hints(kind), {}, dict(data)
     fields = [f for f in dataclasses.fields(kind) if f.init]
     for field in fields:
-        key = field.name.rstrip("_")
-        if not field.metadata.get("rest") and key in left:
+        keys = (field.name.rstrip("_"), *field.metadata.get("formerly", ()))
+        key = next((k for k in keys if k in left), None)
+        if key is not None and not field.metadata.get("rest"):
             values[field.name] = _decode(hints[field.name], left.pop(key), _below(where, key))
     for field in fields:
         if field.metadata.get("rest"):

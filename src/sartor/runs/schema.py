@@ -1,7 +1,7 @@
 """What stands in the JSON files of a run, one class a file: `Run.load` reads them, `Run.save` writes them.
 
 Fields are the files' keys. To change one, raise the class's `FORMAT` and let its older form still be read: give a new
-field a default, or its class a `from_json`.
+field a default, a renamed one its older name (`formerly`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from sartor.core.arch import Arch, Choice
 from sartor.core.quadratic import Quadratic
 from sartor.core.task import Task
-from sartor.runs.codec import RunFile, rest
+from sartor.runs.codec import RunFile, formerly, rest
 
 Ints = tuple[int, ...]
 Floats = tuple[float, ...]
@@ -206,13 +206,12 @@ class ScoreFile(RunFile):
 
 
 @dataclass(frozen=True)
-class TableCorrection:
-    """A built network that measured other than predicted."""
+class Correction:
+    """A network that was built, measured over the budget and turned down."""
 
-    arch: Ints
-    predicted_ms: float
-    measured_ms: float
-    factor: float
+    picks: Ints = formerly("arch")
+    predicted: float = formerly("predicted_ms")
+    measured: float = formerly("measured_ms")
 
 
 @dataclass(frozen=True)
@@ -229,7 +228,7 @@ class Calibration:
     measured_ms: Floats
     reference_ms: float
     rounds: int
-    corrections: tuple[TableCorrection, ...]
+    corrections: tuple[Correction, ...]
 
 
 # one budget --------------------------------------------------------------------------------------
@@ -249,15 +248,6 @@ class Solved:
 
 
 @dataclass(frozen=True)
-class Correction:
-    """A network that was built, measured over the budget and turned down."""
-
-    picks: Ints
-    predicted: float
-    measured: float
-
-
-@dataclass(frozen=True)
 class SolutionFile(RunFile):
     """The best network inside the budgets."""
 
@@ -268,6 +258,7 @@ class SolutionFile(RunFile):
     string: str
     predicted: Mapping[str, float]
     corrections: tuple[Correction, ...]
+    drawing: Mapping[str, Any] | None = None  # see sartor.spaces.drawing
 
     @property
     def arch(self) -> Arch:

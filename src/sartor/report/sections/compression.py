@@ -2,65 +2,76 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sartor.report.files import Files
 from sartor.report.text import Unit, amount, number
+from sartor.runs.schema import Change, CompressionFile, LayerSize, LayerTotal, PruningRound, RoundsFile
 
 
 def compression(files: Files) -> dict[str, Any] | None:
     """The tables of compression.json and rounds.json; None for a run that compressed nothing."""
-    found, rounds = files.own("compression.json"), files.own("rounds.json")
-    if not found:
+    found, rounds = files.own(CompressionFile), files.own(RoundsFile)
+    if found is None:
         return None
-    layers, totals = found["layers"], found["totals"]
-    sides = [r[w] for r in layers for w in ("before", "after") if r[w]]
-    units = {key: Unit.of([side[key] for side in sides], kind) for key, kind in (("macs", "count"), ("ms", "time"))}
-    wholes = {key: Unit.of([totals["before"][key]], kind) for key, kind in (("macs", "count"), ("ms", "time"))}
+    totals = found.totals
+    each = _Units.of([side for r in found.layers for side in (r.before, r.after) if side])
+    whole = _Units.of([totals.before])
     return {
-        "rows": [_row(r["layer"], r["kind"], r["before"], r["after"], units) for r in layers],
-        "total": _row("all layers", "", totals["before"], totals["after"], wholes),
-        "network": [_whole(name, e) for name, e in found["network"].items()],
-        "accuracy": [f"{found['accuracy'][k]:.2f} %" for k in ("before", "after")],
-        "gone": found["gone"],
-        "zeros": _zeros(totals["after"]),
-        "rounds": [_round(r) for r in (rounds or {}).get("rounds", ())],
-        "structures": ", ".join((rounds or {}).get("structures", ())),
-        "strength": number((rounds or {}).get("strength", 0.0), 3),
+        "rows": [_row(r.layer, r.kind, r.before, r.after, each) for r in found.layers],
+        "total": _row("all layers", "", totals.before, totals.after, whole),
+        "network": [_whole(name, e) for name, e in found.network.items()],
+        "accuracy": [f"{value:.2f} %" for value in (found.accuracy.before, found.accuracy.after)],
+        "gone": found.gone,
+        "zeros": _zeros(totals.after),
+        "rounds": [_round(r) for r in rounds.rounds] if rounds else [],
+        "structures": ", ".join(rounds.structures) if rounds else "",
+        "strength": number(rounds.strength, 3) if rounds else "",
     }
 
 
-def _row(name: str, kind: str, before: Any, after: Any, units: dict[str, Unit]) -> dict[str, Any]:
-    """One line: sizes, weights, multiply-accumulates and milliseconds, before and after."""
+@dataclass(frozen=True)
+class _Units:
+    """The units of a column of multiply-accumulates and of one of times."""
 
-    def sizes(side: Any) -> str:
-        return f"{side['in']} → {side['out']}" if "in" in side else ""
+    macs: Unit
+    ms: Unit
 
-    def cells(side: Any) -> list[str]:
-        if not side:
+    @classmethod
+    def of(cls, sides: Sequence[LayerTotal]) -> _Units:
+        return cls(Unit.of([s.macs for s in sides], "count"), Unit.of([s.ms for s in sides], "time"))
+
+    def cells(self, side: LayerTotal | None) -> list[str]:
+        if side is None:
             return ["gone", "0", "0", "0"]
-        return [sizes(side), number(side["weights"]), *(units[k].show(side[k]) for k in ("macs", "ms"))]
-
-    left = 0.0 if not after else after["macs"] / before["macs"] if before["macs"] else 1.0
-    return {"layer": name, "kind": kind, "before": cells(before), "after": cells(after), "left": f"{100 * left:.0f} %"}
+        sizes = f"{side.in_} → {side.out}" if isinstance(side, LayerSize) else ""
+        return [sizes, number(side.weights), self.macs.show(side.macs), self.ms.show(side.ms)]
 
 
-def _whole(name: str, entry: Any) -> dict[str, str]:
-    return {
-        "name": name, "before": amount(entry["before"], entry["kind"]), "after": amount(entry["after"], entry["kind"]),
-        "left": f"{100 * entry['after'] / entry['before']:.0f} %" if entry["before"] else "",
-    }  # fmt: skip
+def _row(name: str, kind: str, before: LayerTotal, after: LayerTotal | None, units: _Units) -> dict[str, Any]:
+    """One line: sizes, weights, multiply-accumulates and milliseconds, before and after."""
+    left = 0.0 if after is None else after.macs / before.macs if before.macs else 1.0
+    cells = {"before": units.cells(before), "after": units.cells(after)}
+    return {"layer": name, "kind": kind, **cells, "left": f"{100 * left:.0f} %"}
 
 
-def _zeros(after: Any) -> str | None:
+def _whole(name: str, change: Change) -> dict[str, str]:
+    left = f"{100 * change.after / change.before:.0f} %" if change.before else ""
+    before, after = (amount(v, change.kind) for v in (change.before, change.after))
+    return {"name": name, "before": before, "after": after, "left": left}
+
+
+def _zeros(after: LayerTotal) -> str | None:
     """Weights that are zero inside kernels that stayed: they save memory when stored sparsely, and no time."""
-    zeros = after["weights"] - after["nonzero"]
-    return f"{number(zeros)} of {number(after['weights'])}" if zeros else None
+    zeros = after.weights - after.nonzero
+    return f"{number(zeros)} of {number(after.weights)}" if zeros else None
 
 
-def _round(r: Any) -> dict[str, str]:
+def _round(r: PruningRound) -> dict[str, str]:
     return {
-        "round": str(r["round"]), "weights": f"{100 * r['weights'] / r['of_weights']:.1f} %",
-        "channels": str(r["channels"]), "loss": number(r["loss"], 3), "penalty": number(r["penalty"], 3),
-        "trained": f"{r['val_trained']:.2f} %", "pruned": f"{r['val_pruned']:.2f} %",
+        "round": str(r.round), "weights": f"{100 * r.weights / r.of_weights:.1f} %", "channels": str(r.channels),
+        "loss": number(r.loss, 3), "penalty": number(r.penalty, 3), "trained": f"{r.val_trained:.2f} %",
+        "pruned": f"{r.val_pruned:.2f} %",
     }  # fmt: skip

@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from sartor.core.arch import Choice
+from sartor.core.arch import Choice, active
 from sartor.core.quadratic import Array, Quadratic
 from sartor.report import figures
 from sartor.report.figures import Row
 from sartor.report.files import Files
-from sartor.report.sections.network import NAMES, Stage, chosen, level, staged, table_of
-from sartor.report.text import Unit, amount, percent_suffix, signed
+from sartor.report.sections.network import columns
+from sartor.report.text import Html, Unit, amount, percent_suffix, signed
+from sartor.spaces.drawing import Drawing, Stage
 
 _Z = 1.96  # standard errors in half of a 95 % interval
 
@@ -61,7 +62,7 @@ def _allowed(choice: Choice, other: int) -> list[int]:
 
 def prices(files: Files) -> dict[str, list[Array]]:
     """What each option of each choice costs, by cost."""
-    return {n: effects(Quadratic.from_json(t["form"]), files.choices, hub=True) for n, t in files.tables.items()}
+    return {n: effects(t.form, files.choices, hub=True) for n, t in files.tables.items()}
 
 
 def contributions(files: Files) -> list[Array] | None:
@@ -101,15 +102,16 @@ def decisions(files: Files) -> dict[str, Any] | None:
         return _Entries(choices, effects(score, choices, hub), errors, own, files.kinds.get(axis or "", "count"))
 
     each, single = entries(hub=True), entries(hub=False)
-    stages, picks = staged(choices), chosen(files)
-    cards = [(f"Stage {s.number}", each.stage(s, picks)) for s in stages] if stages else each.plain(picks)
+    drawing, picks = files.drawing, files.solution.solution.picks
+    stages = drawing.stages
+    cards = [(s.title, each.stage(s, picks, drawing)) for s in stages] if stages else each.plain(picks)
     everything = [r for _, rows in cards for r in rows]
     extra = Unit.of([r.price for r in everything if r.price is not None], each.kind)
     dearest = max((abs(r.price) for r in everything if r.price is not None), default=0.0) or 1.0
     drawn = figures.Forest(figures.reach(everything), dearest, signed, extra.difference)
     return {
         "cards": [(title, drawn.html(rows)) for title, rows in cards],
-        "heat": single.heat(picks) if stages else None,
+        "heat": single.heat([b for s in stages for b in s.blocks], picks),
         "table": single.table(costs, files.kinds, percent_suffix(files.unit)), "costs": list(costs),
         "unit": files.unit, "axis": axis, "errors": score.errors is not None, "stages": bool(stages),
         "accuracy": files.unit.startswith("%"),
@@ -143,23 +145,22 @@ class _Entries:
             for n, o in enumerate(options)
         ]
 
-    def stage(self, stage: Stage, picks: Sequence[int]) -> list[Row]:
-        """A stage's depths, then its blocks' options averaged by expansion, kernel and so on."""
+    def stage(self, stage: Stage, picks: Sequence[int], drawing: Drawing) -> list[Row]:
+        """A stage's depths, then its blocks' options averaged by what they differ by."""
         rows = self._options(stage.depth, picks, "depth ") if stage.depth is not None else []
         same = {self.choices[b].options for b in stage.blocks}
-        columns = table_of(next(iter(same))) if len(same) == 1 else None
-        if columns is None:
+        aspects = columns(next(iter(same)), drawing) if len(same) == 1 else []
+        if not aspects:
             return rows + [r for b in stage.blocks for r in self._options(b, picks, f"{self.choices[b].name} ")]
         contrast = self._contrast(stage.blocks)
-        for key, column in columns.items():
-            if len(set(column)) < 2:
+        for aspect, values in aspects:
+            if len(set(values)) < 2:
                 continue
             rows.append(Row("", 0.0))
-            for value in dict.fromkeys(column):
-                members = np.tile([float(v == value) for v in column], len(stage.blocks))
-                name = NAMES.get(key, key)
-                label = f"{'SE' if key == 'se' else name} {level(key, value)}"
-                title = f"{name} {level(key, value)}: average of {int(members.sum())} entries"
+            for value in dict.fromkeys(values):
+                members = np.tile([float(v == value) for v in values], len(stage.blocks))
+                label = f"{aspect.short or aspect.name} {aspect.text(value)}"
+                title = f"{aspect.name} {aspect.text(value)}: average of {int(members.sum())} entries"
                 rows.append(contrast.row(label, members, False, title))
         return rows
 
@@ -167,24 +168,25 @@ class _Entries:
         """Every choice with its options."""
         return [(c.name, self._options(i, picks)) for i, c in enumerate(self.choices)]
 
-    def heat(self, picks: Sequence[int]) -> Any:
+    def heat(self, blocks: Sequence[int], picks: Sequence[int]) -> Html | None:
         """Block by block against the options they have in common; None where they have none in common."""
-        blocks = [i for i, c in enumerate(self.choices) if ".block" in c.name]
         if not blocks or len({self.choices[i].options for i in blocks}) != 1:
             return None
         rows = []
         for i in blocks:
             titles = [self._title(i, n) for n in range(len(self.choices[i].options))]
             rows.append(
-                (self.choices[i].name, self.values[i].tolist(), titles, picks[i] if self._on(i, picks) else None)
+                (
+                    self.choices[i].name,
+                    self.values[i].tolist(),
+                    titles,
+                    picks[i] if active(self.choices[i], picks) else None,
+                )
             )
         widest = max(float(np.abs(self.values[i]).max()) for i in blocks) or 1.0
         columns = [o.replace("_", " ") for o in self.choices[blocks[0]].options]
         places = 1 if widest >= 0.5 else 2  # contributions of a hundredth must not all read 0.0
         return figures.heat(columns, rows, widest, lambda v: signed(v, places))
-
-    def _on(self, i: int, picks: Sequence[int]) -> bool:
-        return all(picks[other] in allowed for other, allowed in self.choices[i].needs)
 
     def _title(self, i: int, n: int) -> str:
         words = f"{self.choices[i].name} = {self.choices[i].options[n]}: {signed(self.values[i][n])}"

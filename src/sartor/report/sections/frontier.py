@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from sartor.core import units
 from sartor.report.figures import Plot, Scale
 from sartor.report.files import Files
-from sartor.report.sections.network import chosen, looks, slots
+from sartor.report.sections.network import looks, slots
 from sartor.report.text import Html, Unit, amount, number, percent_suffix
+from sartor.runs.schema import FrontierFile
 
 _MOST = 4000  # points kept in the page; more could not be told apart on any screen
 _EXAMPLES = {"time": "0.7ms", "count": "250K", "bytes": "1.2MB"}
@@ -19,23 +21,22 @@ _UNITS = {"time": units.TIME, "count": units.COUNT, "bytes": units.BYTES}
 
 def frontier(files: Files) -> dict[str, Any] | None:
     """The chart with its slider; a word instead where the run has no complete frontier."""
-    points = files.own("frontier.json")
+    points = files.own(FrontierFile)
     if points is None or not files.choices:
         return None
-    solution = files.own("solution.json")
-    axis, kind = str(points["axis"]), str(points["kind"])
-    limit = solution["budgets"].get(axis)
-    if not points["cost"]:
+    budgets, axis, kind = files.solution.budgets, points.axis, points.kind
+    limit = budgets.get(axis)
+    if not points.cost:
         return {"empty": True, "axis": axis}
-    keep = _kept(len(points["cost"]))
+    keep = _kept(len(points.cost))
     data = _data(files, points, keep)
     start = _start(data["cost"], limit)
     return {
-        "empty": False, "axis": axis, "count": len(points["cost"]), "shown": len(keep), "last": len(keep) - 1,
+        "empty": False, "axis": axis, "count": len(points.cost), "shown": len(keep), "last": len(keep) - 1,
         "figure": _figure(files, data, start), "data": _embedded(data | {"start": start}), "start": start,
-        "slots": slots(files.choices, data["picks"][start]), "unit": files.unit, "kind": kind,
+        "slots": slots(files.choices, data["picks"][start], files.drawing), "unit": files.unit, "kind": kind,
         "limit": None if limit is None else amount(limit, kind), "examples": _EXAMPLES[kind],
-        "others": [n for n in solution["budgets"] if n != axis], "costs": list(data["costs"]),
+        "others": [n for n in budgets if n != axis], "costs": list(data["costs"]),
     }  # fmt: skip
 
 
@@ -53,18 +54,18 @@ def _start(cost: Sequence[float], limit: float | None) -> int:
     return max(0, sum(c <= limit * (1 + 1e-9) for c in cost) - 1)
 
 
-def _data(files: Files, points: Any, keep: list[int]) -> dict[str, Any]:
-    solution, choices = files.own("solution.json"), files.choices
+def _data(files: Files, points: FrontierFile, keep: list[int]) -> dict[str, Any]:
+    choices, drawing = files.choices, files.drawing
     return {
-        "axis": points["axis"], "kind": points["kind"], "suffix": percent_suffix(files.unit),
-        "cost": [points["cost"][n] for n in keep], "score": [round(points["score"][n], 6) for n in keep],
-        "picks": [points["picks"][n] for n in keep],
-        "costs": {name: [float(f"{v[n]:.6g}") for n in keep] for name, v in points["costs"].items()},
-        "kinds": {name: files.kinds.get(name, "count") for name in points["costs"]},
-        "limits": solution["budgets"], "chosen": chosen(files), "units": _UNITS,
+        "axis": points.axis, "kind": points.kind, "suffix": percent_suffix(files.unit),
+        "cost": [points.cost[n] for n in keep], "score": [round(points.score[n], 6) for n in keep],
+        "picks": [points.picks[n] for n in keep],
+        "costs": {name: [float(f"{v[n]:.6g}") for n in keep] for name, v in points.costs.items()},
+        "kinds": {name: files.kinds.get(name, "count") for name in points.costs},
+        "limits": dict(files.solution.budgets), "chosen": files.solution.solution.picks, "units": _UNITS,
         "names": [c.name for c in choices], "needs": [c.needs for c in choices],
         # A space has few distinct lists of options: each is written once.
-        "looks": [looks(c) for c in {c.options: c for c in choices}.values()],
+        "looks": [[asdict(look) for look in looks(c, drawing)] for c in {c.options: c for c in choices}.values()],
         "which": [list({c.options: 0 for c in choices}).index(c.options) for c in choices],
     }  # fmt: skip
 
@@ -76,11 +77,10 @@ def _embedded(data: dict[str, Any]) -> Html:
 
 
 def _figure(files: Files, data: dict[str, Any], start: int) -> Html:
-    solution, kind = files.own("solution.json"), data["kind"]
-    cost, score = data["cost"], data["score"]
-    mine = solution["predicted"].get(data["axis"])
+    cost, score, kind = data["cost"], data["score"], data["kind"]
+    mine, worth = files.solution.predicted.get(data["axis"]), files.solution.solution.score
     xs = Scale.around([*cost, *([mine] if mine is not None else [])], 0.04)
-    ys = Scale.around([*score, solution["solution"]["score"]], 0.08)
+    ys = Scale.around([*score, worth], 0.08)
     unit = Unit.of(cost, kind)
     plot = Plot(
         xs, ys, f"{data['axis']}, {unit.name}".rstrip(", "), f"score, {files.unit}", x_format=unit.plain, height=330,
@@ -96,7 +96,7 @@ def _figure(files: Files, data: dict[str, Any], start: int) -> Html:
         plot.upright(min(limit, xs.high), f"asked: {amount(limit, kind)}{beyond}")
     plot.upright(cost[start], "", "cursor", "cursor")
     if mine is not None:
-        plot.mark(mine, solution["solution"]["score"], "diamond", f"the chosen network: {amount(mine, kind)} predicted")
+        plot.mark(mine, worth, "diamond", f"the chosen network: {amount(mine, kind)} predicted")
     plot.mark(cost[start], score[start], "ring", "the network described below", "here")
     html = plot.html(f"Best score for every budget of {data['axis']}", "frontier-area")
     low, high = f'data-low="{xs.low!r}" data-high="{xs.high!r}"', f'data-bottom="{ys.low!r}" data-top="{ys.high!r}"'

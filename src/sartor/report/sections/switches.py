@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from sartor.report.figures import Plot, Scale
 from sartor.report.files import Files
 from sartor.report.text import Html, esc, number, signed
+from sartor.runs.schema import Posterior, SwitchRound
 
 _STEP, _LEFT, _HIGH = 120, 55, 210  # pixels between nodes, before the first one, and of the whole drawing
 _MOST = 6  # graphs that are drawn
@@ -24,53 +25,51 @@ _DEPENDENCY = {
     "none": "Every switch is judged on its own, without dependencies.",
 }
 
-Entry = Mapping[str, Any]
-
 
 def switches(files: Files) -> dict[str, Any] | None:
     """None where the search had no switches."""
-    learnt: Any = ((files.searched("score.json") or {}).get("facts") or {}).get("switches")
-    if not learnt:
+    learnt = files.facts.switches
+    if learnt is None:
         return None
-    posterior: list[Entry] = learnt["posterior"]
-    rounds = [_round(r) for r in learnt["rounds"]]
+    posterior = learnt.posterior
     graphs = _graphs(posterior)
     return {
-        "threshold": number(learnt["threshold"], 3), "strength": number(learnt["strength"], 3),
-        "dependency": _DEPENDENCY[learnt["dependency"]], "hessian": learnt["hessian"],
-        "count": len(posterior), "left": sum(not p["removed"] for p in posterior),
-        "figure": _entropies(posterior), "rounds": rounds, "reasons": list(_REASONS.values()),
+        "threshold": number(learnt.threshold, 3), "strength": number(learnt.strength, 3),
+        "dependency": _DEPENDENCY[learnt.dependency], "hessian": learnt.hessian,
+        "count": len(posterior), "left": sum(not p.removed for p in posterior),
+        "figure": _entropies(posterior), "rounds": [_round(r) for r in learnt.rounds],
+        "reasons": list(_REASONS.values()),
         "graphs": [{"name": n, "before": draw(g, n, False), "after": draw(g, n, True)} for n, g in graphs[:_MOST]],
         "more_graphs": max(0, len(graphs) - _MOST),
         "rows": [_row(p) for p in posterior],
     }  # fmt: skip
 
 
-def _round(entry: Entry) -> dict[str, Any]:
-    reasons = [removed["why"] for removed in entry["removed"]]
+def _round(entry: SwitchRound) -> dict[str, Any]:
+    reasons = [removed.why for removed in entry.removed]
     return {
-        "number": entry["round"],
+        "number": entry.round,
         "counts": [reasons.count(why) for why in _REASONS],
-        "left": entry["left"],
-        "names": [f"{r['switch']} ({_REASONS[r['why']]})" for r in entry["removed"]],
-        "kept": entry["kept"],
-        "isolated": entry["isolated"],
+        "left": entry.left,
+        "names": [f"{r.switch} ({_REASONS[r.why]})" for r in entry.removed],
+        "kept": entry.kept,
+        "isolated": entry.isolated,
     }
 
 
-def _row(entry: Entry) -> dict[str, str]:
-    gone = entry["removed"]
+def _row(entry: Posterior) -> dict[str, str]:
+    gone = entry.removed
     return {
-        "name": entry["switch"], "places": str(entry["places"]), "mean": number(entry["mean"], 3),
-        "variance": number(entry["variance"], 3), "s": number(entry["s"], 3), "gamma": number(entry["gamma"], 3),
-        "entropy": signed(entry["entropy"]), "state": f"gone in round {gone}" if gone else "on",
+        "name": entry.switch, "places": str(entry.places), "mean": number(entry.mean, 3),
+        "variance": number(entry.variance, 3), "s": number(entry.s, 3), "gamma": number(entry.gamma, 3),
+        "entropy": signed(entry.entropy), "state": f"gone in round {gone}" if gone else "on",
     }  # fmt: skip
 
 
-def _entropies(posterior: Sequence[Entry]) -> Html:
+def _entropies(posterior: Sequence[Posterior]) -> Html:
     """Every switch by its entropy, largest first, against the threshold."""
-    ordered = sorted(posterior, key=lambda p: -p["entropy"])
-    values = [max(_LOWEST, p["entropy"]) for p in ordered]
+    ordered = sorted(posterior, key=lambda p: -p.entropy)
+    values = [max(_LOWEST, p.entropy) for p in ordered]
     plot = Plot(
         Scale(0.0, len(ordered) + 1.0), Scale.around([*values, 0.0]), "switches, by entropy", "entropy", height=260,
         whole=True,
@@ -78,30 +77,28 @@ def _entropies(posterior: Sequence[Entry]) -> Html:
     plot.line([(0.0, 0.0), (len(ordered) + 1.0, 0.0)], "diagonal", "the threshold: at or below it a switch goes")
     for style, gone in (("dots", False), ("dots s1", True)):
         some = [
-            (n + 1.0, v, p) for n, (v, p) in enumerate(zip(values, ordered, strict=True)) if bool(p["removed"]) == gone
+            (n + 1.0, v, p) for n, (v, p) in enumerate(zip(values, ordered, strict=True)) if bool(p.removed) == gone
         ]
-        titles = [
-            f"{p['switch']}: entropy {signed(p['entropy'])}, relevance {number(p['gamma'], 3)}" for _, _, p in some
-        ]
+        titles = [f"{p.switch}: entropy {signed(p.entropy)}, relevance {number(p.gamma, 3)}" for _, _, p in some]
         plot.dots([(x, y) for x, y, _ in some], style, titles)
     return plot.html("Every switch's entropy against the threshold of zero; those at or below it left")
 
 
-def _graphs(posterior: Sequence[Entry]) -> list[tuple[str, list[Entry]]]:
+def _graphs(posterior: Sequence[Posterior]) -> list[tuple[str, list[Posterior]]]:
     """The switches of operations, one list for every part of the circuit that hangs together by its nodes' names."""
-    found: dict[str, list[Entry]] = {}
+    found: dict[str, list[Posterior]] = {}
     for entry in posterior:
-        if entry["feeds"] is not None:
-            found.setdefault(str(entry["feeds"]).rpartition(".")[0], []).append(entry)
+        if entry.feeds is not None:
+            found.setdefault(entry.feeds.rpartition(".")[0], []).append(entry)
     return list(found.items())
 
 
-def _levels(entries: Sequence[Entry]) -> list[str]:
+def _levels(entries: Sequence[Posterior]) -> list[str]:
     """The nodes, each after all that feed it."""
     feeding: dict[str, set[str]] = {}
     for entry in entries:
-        feeding.setdefault(entry["reads"], set())
-        feeding.setdefault(entry["feeds"], set()).add(entry["reads"])
+        feeding.setdefault(entry.reads, set())
+        feeding.setdefault(str(entry.feeds), set()).add(entry.reads)
     done: list[str] = []
     while len(done) < len(feeding):
         ready = sorted(n for n, sources in feeding.items() if n not in done and sources <= set(done))
@@ -111,29 +108,29 @@ def _levels(entries: Sequence[Entry]) -> list[str]:
     return done
 
 
-def draw(entries: Sequence[Entry], name: str, after: bool) -> Html:
+def draw(entries: Sequence[Posterior], name: str, after: bool) -> Html:
     """Nodes from left to right; a line is an edge, as thick as it has operations; what left is dashed."""
     nodes = _levels(entries)
-    inputs = [n for n in nodes if all(e["feeds"] != n for e in entries)]
+    inputs = [n for n in nodes if all(e.feeds != n for e in entries)]
     places = {n: (_LEFT, _HIGH // 2 + (k - (len(inputs) - 1) / 2) * 70) for k, n in enumerate(inputs)}
     for k, node in enumerate(n for n in nodes if n not in inputs):
         places[node] = (_LEFT + _STEP * (k + 1), _HIGH // 2 + (28 if k % 2 else -28))
-    edges: dict[tuple[str, str], list[Entry]] = {}
+    edges: dict[tuple[str, str], list[Posterior]] = {}
     for entry in entries:
-        edges.setdefault((entry["reads"], entry["feeds"]), []).append(entry)
+        edges.setdefault((entry.reads, str(entry.feeds)), []).append(entry)
     lines = []
     for (source, node), here in edges.items():
-        left = [e for e in here if not (after and e["removed"])]
-        words = ", ".join(str(e["switch"]).rpartition(".")[2].replace("_", " ") for e in left) or "none"
+        left = [e for e in here if not (after and e.removed)]
+        words = ", ".join(e.switch.rpartition(".")[2].replace("_", " ") for e in left) or "none"
         look = f'stroke-width="{0.8 + 0.6 * len(left):.1f}" opacity=".6"'
         look = look if left else 'stroke-width="1" stroke-dasharray="2 4" opacity=".3"'
         label = f"{source} to {node}: {len(left)} of {len(here)} operations ({words})"
         lines.append(f'<path d="{_curve(places[source], places[node])}" fill="none" stroke="currentColor" {look}>'
                      f"<title>{esc(label)}</title></path>")  # fmt: skip
-    dead = {n for n in nodes if n not in inputs and after and all(e["removed"] for e in entries if e["feeds"] == n)}
+    dead = {n for n in nodes if n not in inputs and after and all(e.removed for e in entries if e.feeds == n)}
     boxes = [_box(places[n], n.rpartition(".")[2], n in dead) for n in nodes]
     width = _LEFT * 2 + _STEP * (len(nodes) - len(inputs))
-    count = sum(not (after and e["removed"]) for e in entries)
+    count = sum(not (after and e.removed) for e in entries)
     words = f"{name}, {'after' if after else 'before'} the search: {count} operations"
     return Html(
         f'<svg viewBox="0 0 {width} {_HIGH}" role="img" style="width:100%;height:auto;max-width:{width}px" '

@@ -8,6 +8,7 @@ from typing import Any
 
 from sartor.report.files import Files
 from sartor.report.text import Html, esc, typed
+from sartor.runs.schema import Environment, Preprocessing
 
 _ONNX = """\
 import json
@@ -58,7 +59,7 @@ def here(files: Files, quote: str, up: bool = False, inside: str = "") -> str:
 
 def usage(files: Files) -> dict[str, Any]:
     """Snippets to copy, and what identifies this result."""
-    spec = files.own("model/preprocessing.json")
+    spec = files.own(Preprocessing)
     snippets = [("Python, with Sartor", _filled(_SARTOR, files, {}))]
     if spec:
         snippets += [("Plain ONNX Runtime", _onnx(files, spec)), ("PyTorch", _torch(files, spec))]
@@ -75,34 +76,32 @@ def _filled(text: str, files: Files, values: dict[str, Any]) -> Html:
     return Html(esc(text).format(here=here(files, "py"), model=here(files, "py", inside="/model/"), **safe))
 
 
-def _onnx(files: Files, spec: Any) -> Html:
-    colour = int(spec["channels"]) == 3
-    inside = bool(spec["normalisation"]["in_graph"])
+def _onnx(files: Files, spec: Preprocessing) -> Html:
+    colour, inside = spec.channels == 3, spec.normalisation.in_graph
+    low, high = spec.input.range
     return _filled(_ONNX, files, {
-        "mode": "RGB" if colour else "L", "side": int(spec["image"]), "resize": spec["resize"],
-        "transpose": ".transpose(2, 0, 1)" if colour else "[None]", "layout": spec["input"]["layout"],
-        "low": spec["input"]["range"][0], "high": spec["input"]["range"][1], "name": spec["input"]["name"],
+        "mode": "RGB" if colour else "L", "side": spec.image, "resize": spec.resize,
+        "transpose": ".transpose(2, 0, 1)" if colour else "[None]", "layout": spec.input.layout,
+        "low": f"{low:g}", "high": f"{high:g}", "name": spec.input.name,
         "where": "the model normalises them itself" if inside else "then normalise: see below",
     })  # fmt: skip
 
 
-def _torch(files: Files, spec: Any) -> Html:
-    norm = spec["normalisation"]
-    rounded = {k: [round(float(v), 4) for v in norm[k]] for k in ("mean", "std")}
-    return _filled(_TORCH, files, {**rounded, "channels": int(spec["channels"]), "side": int(spec["image"])})
+def _torch(files: Files, spec: Preprocessing) -> Html:
+    mean, std = ([round(v, 4) for v in values] for values in (spec.normalisation.mean, spec.normalisation.std))
+    return _filled(_TORCH, files, {"mean": mean, "std": std, "channels": spec.channels, "side": spec.image})
 
 
-def _spec(spec: Any) -> list[tuple[str, str]]:
-    norm = spec["normalisation"]
-    numbers = ", ".join(f"({m:.2f}, {s:.2f})" for m, s in zip(norm["mean"], norm["std"], strict=True))
-    where = "inside the ONNX graph" if norm["in_graph"] else "to be done before the model"
-    low, high = spec["input"]["range"]
+def _spec(spec: Preprocessing) -> list[tuple[str, str]]:
+    norm, given, (low, high) = spec.normalisation, spec.input, spec.input.range
+    numbers = ", ".join(f"({m:.2f}, {s:.2f})" for m, s in zip(norm.mean, norm.std, strict=True))
+    where = "inside the ONNX graph" if norm.in_graph else "to be done before the model"
     return [
-        ("image", f"{spec['image']} × {spec['image']} pixels, {spec['colour']}"),
-        ("resize", f"{spec['resize']} (S = {spec['image']})"),
-        ("input", f"“{spec['input']['name']}”, {spec['input']['type']}, {spec['input']['layout']}, {low} to {high}"),
-        ("normalisation", f"(mean, deviation) a channel: {numbers}; {where}"),
-        ("output", f"“{spec['output']['name']}”: {spec['output']['meaning']}"),
+        ("image", f"{spec.image} × {spec.image} pixels, {spec.colour}"),
+        ("resize", f"{spec.resize} (S = {spec.image})"),
+        ("input", f"“{given.name}”, {given.type}, {given.layout}, {low:g} to {high:g}"),
+        ("normalisation", f"(mean, deviation) per channel: {numbers}; {where}"),
+        ("output", f"“{spec.output.name}”: {spec.output.meaning}"),
     ]
 
 
@@ -110,7 +109,7 @@ def _again(files: Files) -> str:
     """The commands that make the same result again, from the recorded configuration."""
     command = f"sartor fit --config {here(files, 'sh', up=True, inside='/config.toml')} --out again"
     if files.is_cut:
-        budgets = files.own("solution.json")["budgets"].items()
+        budgets = files.solution.budgets.items()
         words = " ".join(f"--{esc(n)} {esc(typed(v, files.kinds.get(n, 'count')))}" for n, v in budgets)
         command += f"\nsartor solve again {words}"
     return command
@@ -118,19 +117,29 @@ def _again(files: Files) -> str:
 
 def _identity(files: Files) -> list[tuple[str, str]]:
     """Hashes, versions, seed and device: from the certificate, or from the search's own files without one."""
-    certificate = files.own("certificate.json") or {}
-    config = files.searched("config.toml") or {}
-    env = certificate.get("environment") or files.searched("env.json") or {}
-    data, code = certificate.get("data") or {}, certificate.get("code") or {}
-    device = certificate.get("device") or {}
-    rows = [
-        ("certified", certificate.get("made")), ("seed", config.get("seed")), ("effort", config.get("effort")),
-        ("method", (config.get("method") or {}).get("name")), ("space", (config.get("space") or {}).get("name")),
-        ("data sha256", data.get("sha256")),
-        *((f"{name} sha256", value) for name, value in (certificate.get("weights") or {}).items()),
-        ("Sartor", f"{code['sartor']}, code sha256 {code['sha256']}" if code else env.get("sartor")),
-        ("Python", env.get("python")), ("system", env.get("platform")), ("GPU", env.get("gpu")),
-        ("packages", ", ".join(f"{n} {v}" for n, v in (env.get("packages") or {}).items() if v)),
-        ("measured on", ", ".join(f"{k} {v}" for k, v in device.items())),
-    ]  # fmt: skip
+    certificate, config = files.certificate, files.config
+    env = certificate.environment if certificate else files.searched(Environment)
+    rows: list[tuple[str, Any]] = [
+        ("seed", config.seed),
+        ("effort", config.effort),
+        ("method", config.method.name if config.method else None),
+        ("space", config.space.name if config.space else None),
+    ]
+    if certificate:
+        code = certificate.code
+        rows += [
+            ("certified", certificate.made),
+            ("data sha256", certificate.data.sha256),
+            *((f"{name} sha256", value) for name, value in certificate.weights.items()),
+            ("Sartor", f"{code.sartor}, code sha256 {code.sha256}"),
+            ("measured on", ", ".join(f"{k} {v}" for k, v in certificate.device.items())),
+        ]
+    if env:
+        rows += [
+            *([] if certificate else [("Sartor", env.sartor)]),
+            ("Python", env.python),
+            ("system", env.platform),
+            ("GPU", env.gpu),
+            ("packages", ", ".join(f"{n} {v}" for n, v in env.packages.items() if v)),
+        ]
     return [(name, str(value)) for name, value in rows if value not in (None, "")]
