@@ -15,7 +15,17 @@ from sartor.core.quadratic import Quadratic
 from sartor.costs.base import CostTable
 from sartor.runs.codec import RunFile, decode, rest
 from sartor.runs.directory import read_file
-from sartor.runs.schema import Calibration, Certificate, Facts, ScoreFile, SolutionFile, Verified, VerifyFile
+from sartor.runs.schema import (
+    Calibration,
+    Certificate,
+    Correction,
+    Facts,
+    ScoreFile,
+    SolutionFile,
+    TableNotes,
+    Verified,
+    VerifyFile,
+)
 from sartor.spaces import drawing
 from sartor.spaces.drawing import Drawing
 
@@ -155,12 +165,18 @@ class Files:
         return {n: read_file(mine[n], CostTable) if mine[n].is_file() else t for n, t in self.priced.items()}
 
     @cached_property
+    def corrections(self) -> dict[str, tuple[Correction, ...]]:
+        """What measurements taught the tables, where they did; also after the network was verified."""
+        notes = {n: decode(TableNotes, t.calibration, f"{n}.json: calibration") for n, t in self.tables.items()}
+        return {name: found.corrections for name, found in notes.items() if found.corrections}
+
+    @cached_property
     def calibrations(self) -> dict[str, Calibration]:
-        """The measured tables' notes, with all corrections of this budget."""
+        """Those tables that were compared with whole networks, and how well they agreed."""
         return {
             name: decode(Calibration, table.calibration, f"{self.base / 'costs' / name}.json: calibration")
-            for name, table in self.tables.items()
-            if table.calibration
+            for name, table in self.priced.items()
+            if "networks" in table.calibration
         }
 
     @cached_property

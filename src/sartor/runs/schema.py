@@ -215,6 +215,14 @@ class Correction:
 
 
 @dataclass(frozen=True)
+class TableNotes:
+    """What measurements taught a table of prices, and what else its cost notes."""
+
+    corrections: tuple[Correction, ...] = ()
+    others: Mapping[str, Any] = rest()
+
+
+@dataclass(frozen=True)
 class Calibration:
     """A table of measured prices against whole networks."""
 
@@ -226,9 +234,8 @@ class Calibration:
     held_out_worst_error: float
     networks: tuple[Ints, ...]
     measured_ms: Floats
-    reference_ms: float
+    reference_ms: float | None
     rounds: int
-    corrections: tuple[Correction, ...]
 
 
 # one budget --------------------------------------------------------------------------------------

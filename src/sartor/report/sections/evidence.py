@@ -50,7 +50,7 @@ def timing(files: Files) -> dict[str, Any] | None:
     if name is None:
         return None
     notes, entry, verified = files.calibrations.get(name), timed.get(name), files.own(VerifyFile)
-    corrections = notes.corrections if notes and notes.corrections else files.solution.corrections
+    corrections = files.corrections.get(name) or files.solution.corrections
     device = verified.device if verified else files.tables[name].device
     return {
         "name": name,

@@ -98,7 +98,7 @@ def cautions(files: Files) -> list[str]:
 
 def _about_budgets(files: Files) -> list[str]:
     found = [words for name, entry in files.verified.items() for words in _about_cost(name, entry)]
-    corrected = {n: notes.corrections for n, notes in files.calibrations.items() if notes.corrections}
+    corrected = files.corrections
     if count := sum(map(len, corrected.values())) or len(files.solution.corrections):
         networks = "1 network was" if count == 1 else f"{count} networks were"
         tables = " and ".join(corrected) or "cost"
