@@ -58,9 +58,10 @@ def npz(folder: Path, count=60, seed=0) -> Path:
     return path
 
 
-def job(path: Path, seed=0, space="mobile") -> Job:
+def job(path: Path, seed=0, space="mobile", labels=None) -> Job:
     """What a search method gets."""
-    images, seeds, engine = open_data(arrays()), Seeds(seed), Engine()
+    x, y = arrays()
+    images, seeds, engine = open_data((x, y if labels is None else labels)), Seeds(seed), Engine()
     splits = split(images, seeds.rng("split"))
     mean, std = statistics(images, splits.train)
     feed = Feed(images, tuple(mean), tuple(std), seeds, engine)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -80,3 +81,29 @@ def test_small_classes_are_named():
 def test_impossible_shares_are_refused(val, test):
     with pytest.raises(BadInput, match="leave some for training"):
         split(source([5, 5]), stream(), val, test)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_several_labels_an_image_are_all_in_every_split_in_their_shares(seed):
+    rng = np.random.default_rng(seed)
+    labels = (rng.random((600, 6)) < [0.5, 0.3, 0.1, 0.05, 0.02, 0.4]).astype(np.float32)
+    labels[:4, 4], labels[:2, 5] = 1, 0
+    images = Arrays(torch.zeros((600, 1, 8, 8), dtype=torch.uint8), labels, list("abcdef"), name="many")
+    splits = split(images, np.random.default_rng(seed))
+    parts = [splits.train, splits.val, splits.test]
+    assert sorted(np.concatenate(parts).tolist()) == list(range(600))
+    for part, share in zip(parts, (0.65, 0.2, 0.15), strict=True):
+        found = labels[part].sum(0)
+        assert (found >= 1).all()
+        assert np.abs(found - share * labels.sum(0)).max() <= 3
+        assert abs(len(part) - share * 600) < 30
+    again = split(images, np.random.default_rng(seed))
+    assert again.train.tolist() == splits.train.tolist() != split(images, np.random.default_rng(9)).train.tolist()
+
+
+def test_a_label_of_two_images_cannot_be_split():
+    labels = np.zeros((12, 2), np.float32)
+    labels[:, 0], labels[:2, 1] = 1, 1
+    images = Arrays(torch.zeros((12, 1, 8, 8), dtype=torch.uint8), labels, ["a", "rare"], name="many")
+    with pytest.raises(BadInput, match=r"'rare' \(2\)"):
+        split(images, np.random.default_rng(0))
