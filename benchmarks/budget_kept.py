@@ -18,7 +18,7 @@ from latency_table import TASKS
 
 from sartor.core.quadratic import Limit
 from sartor.costs.base import Price, distinct, priced
-from sartor.costs.latency.cost import Latency, as_deployed, corrected
+from sartor.costs.latency.cost import Latency, as_deployed
 from sartor.costs.macs import Macs
 from sartor.deploy.export import export_onnx
 from sartor.solvers import solve
@@ -38,11 +38,11 @@ def fitting(cost, space, task, score, table, budget):
     image, tries = (task.channels, task.image, task.image), []
     for _ in range(12):
         arch = solve(Problem(score, (Limit("latency", table.form, high=budget),))).arch
-        timing = cost.measure(as_deployed(space, arch, task), image, table)
+        timing = cost.time(as_deployed(space, arch, task), image, table)
         tries.append({"predicted_ms": table.form(arch), "measured_ms": timing.p50, "high_ms": timing.high})
         if timing.high <= budget:
             break
-        table = corrected(table, arch, max(timing.high, 1.001 * budget))
+        table = cost.correct(table, arch, max(timing.high, 1.001 * budget))
     return arch, tries
 
 
@@ -62,7 +62,7 @@ def main() -> None:
         for (arch, _), file in zip(chosen, files, strict=True):
             export_onnx(as_deployed(space, arch, task), task, file)
         for budget, (arch, tries), file in zip(budgets, chosen, files, strict=True):
-            timing = cost.measure(file, (task.channels, task.image, task.image), table)
+            timing = cost.time(file, (task.channels, task.image, task.image), table)
             kept = timing.p50 <= budget
             rows.append({
                 "budget_ms": float(budget), "picks": list(arch.picks), "tries": tries, "measured_p50_ms": timing.p50,

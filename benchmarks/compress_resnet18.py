@@ -21,15 +21,16 @@ from _record import record
 from torch import nn
 
 from sartor.compression import stages
-from sartor.compression.given import open_job
-from sartor.compression.options import Options
-from sartor.compression.pipeline import record as record_options
-from sartor.compression.stages import Cut
+from sartor.compression.cut import Narrowing
+from sartor.compression.given import open_given
+from sartor.compression.options import Compression
 from sartor.compression.table import layer_table
 from sartor.costs.latency.cost import Latency
 from sartor.engine import checkpoint
 from sartor.engine.network import train_network
 from sartor.engine.recipe import Recipe
+from sartor.pipeline import order
+from sartor.pipeline import stages as common
 from sartor.runs.directory import write_json
 from sartor.runs.progress import Reporter
 
@@ -93,7 +94,7 @@ def schedule(args, job, net):
 
 def opened(args, epochs, module):
     rounds = args.rounds
-    options = Options(
+    options = Compression(
         model="ResNet-18", data=args.data, budgets={"macs": args.macs}, structures=("filter", "shape"),
         device=args.device, runtime="torch", seed=args.seed, val=0.04, rounds=rounds,
         epochs=max(1, epochs["rounds"] // rounds), pretrain=0, strength=args.strength, rate=args.rate, batch=args.batch,
@@ -101,7 +102,7 @@ def opened(args, epochs, module):
         train_options={"epochs": epochs["finetune"], "lr": 0.05, "batch": args.batch, "weight_decay": 5e-4,
                        "smoothing": 0.0, "augment": "light"},
     )  # fmt: skip
-    return open_job(options, args.out, Reporter(), module)
+    return open_given(options, args.out, Reporter(), module)
 
 
 def pretrained(args, job, epochs):
@@ -124,7 +125,7 @@ def timings(args, before, after):
     places = [("cpu", 1)] if args.device == "cpu" else [("cuda", 1), ("cuda", 256), ("cpu", 1)]
     for device, batch in places:
         cost = Latency(runtime="torch", device=device, batch=batch, threads=1)
-        times = [cost.measure(net.cpu(), (3, 32, 32)) for net in (before, after)]
+        times = [cost.time(net.cpu(), (3, 32, 32)) for net in (before, after)]
         found[f"{device}, batch {batch}"] = {"before_ms": times[0].p50, "after_ms": times[1].p50,
                                              "ratio": times[1].p50 / times[0].p50}  # fmt: skip
     return found
@@ -152,16 +153,16 @@ def main():
     epochs = schedule(args, probe, probe.engine.place(ResNet18(width=args.width)))
     print(epochs, flush=True)
     net = pretrained(args, opened(args, epochs, ResNet18(width=args.width)), epochs)
-    cut = Cut(opened(args, epochs, net))
-    run = cut.run
-    record_options(cut.job)
-    run.stage("data", lambda: stages.data(cut.job), "data")
-    run.stage("baseline", lambda: stages.baseline(cut.job), "baseline")
+    context = opened(args, epochs, net)
+    cut, run = Narrowing(context, context.run), context.run
+    order.begin(context)
+    run.stage("baseline", lambda: stages.baseline(cut), "baseline")
     print("baseline", 100 - run.read("baseline.json")["test_accuracy"], "% error", flush=True)
     run.stage("rounds", lambda: stages.rounds(cut), "rounds")
-    run.stage("solve", lambda: stages.decide(cut), "solve")
-    run.stage("train", lambda: stages.train(cut), "train")
-    run.stage("verify", lambda: stages.verify(cut), "verify")
+    order.price(cut)
+    run.stage("solve", lambda: common.decide(cut), "solve")
+    run.stage("train", lambda: common.train(cut), "train")
+    run.stage("verify", lambda: common.verify(cut), "verify")
     run.stage("layers", lambda: layer_table(cut), "layers")
     table, training = run.read("compression.json"), run.read("training.json")
     print(record(args.name, {
@@ -171,7 +172,7 @@ def main():
         "gone": table["gone"],
         "weights_left": table["totals"]["after"]["nonzero"] / table["totals"]["before"]["weights"],
         "network": table["network"], "layers": table["layers"], "rounds": run.read("rounds.json")["rounds"],
-        "milliseconds": timings(args, cut.given(), stages.trained(cut)),
+        "milliseconds": timings(args, cut.given(), cut.trained()),
     }))  # fmt: skip
 
 

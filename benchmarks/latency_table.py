@@ -17,7 +17,7 @@ from scipy.stats import kendalltau, spearmanr
 from sartor.core.task import Task
 from sartor.costs.latency.cost import Latency, as_deployed
 from sartor.costs.macs import Macs
-from sartor.deploy.runtimes.all import Reference, threads_of_torch
+from sartor.deploy.runtimes.base import Reference, threads_of_torch
 from sartor.deploy.timing import interleaved, polished
 from sartor.spaces.mobile.space import Mobile
 
@@ -34,9 +34,10 @@ def one(preset: str, cost: Latency, count: int) -> dict:
     rng = np.random.default_rng(2024)
     archs = [space.sample(rng) for _ in range(count)]
     image = (task.channels, task.image, task.image)
+    runtime = cost.deployed_under()
     with threads_of_torch(cost.threads):
-        calls = {str(i): cost._prepare(as_deployed(space, a, task), image) for i, a in enumerate(archs)}
-        calls["reference"] = cost._prepare(Reference(), Reference.shape)
+        calls = {str(i): runtime.workload(as_deployed(space, a, task), image) for i, a in enumerate(archs)}
+        calls["reference"] = runtime.workload(Reference(), Reference.shape)
         times = polished(interleaved(calls, cost.rounds, cost.visit_ms / 1e3, rng))
     measured = np.array([np.median(times[str(i)]) for i in range(count)])
     predicted = table.form.batch([a.picks for a in archs])

@@ -33,18 +33,18 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 from _record import record  # noqa: E402
 
-from sartor.compression.finetune import finetune  # noqa: E402
-from sartor.compression.given import open_job  # noqa: E402
-from sartor.compression.options import Options  # noqa: E402
+from sartor.compression.given import open_given  # noqa: E402
+from sartor.compression.options import Compression  # noqa: E402
 from sartor.compression.rounds import Sparse, best, run_rounds, table  # noqa: E402
 from sartor.core.quadratic import Limit  # noqa: E402
-from sartor.costs.base import Cost, counted, silent  # noqa: E402
+from sartor.core.units import COUNT, Kind  # noqa: E402
+from sartor.costs.base import Cost  # noqa: E402
 from sartor.data.augment import Augment  # noqa: E402
 from sartor.deploy.module import evaluating  # noqa: E402
 from sartor.engine import checkpoint  # noqa: E402
 from sartor.engine.evaluate import accuracy  # noqa: E402
 from sartor.engine.feed import Feed  # noqa: E402
-from sartor.engine.network import train_network  # noqa: E402
+from sartor.engine.network import settle_norms, train_network  # noqa: E402
 from sartor.engine.recipe import Recipe  # noqa: E402
 from sartor.runs.directory import write_json  # noqa: E402
 from sartor.runs.progress import Reporter  # noqa: E402
@@ -85,7 +85,7 @@ NETS = {"300-100": lenet_300_100, "5": lenet_5}
 class Flops(Cost):
     """FLOPs as tables S4 and S5 count them."""
 
-    kind: ClassVar[str] = "count"
+    kind: ClassVar[Kind] = COUNT
 
     def of(self, module, in_shape):
         """Summed over the layers, by the shapes that really arrive."""
@@ -109,10 +109,6 @@ class Flops(Cost):
         for handle in handles:
             handle.remove()
         return float(total)
-
-    def table(self, space, task, tick=silent, cache=None):
-        """Every layer at every pair of widths."""
-        return counted("flops", self, space, task, tick)
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,13 +136,13 @@ def job_of(args, net, seed, folder, shift):
     torch.set_num_threads(1)
     train = {"epochs": args.finetune, "lr": 0.1, "batch": args.batch, "weight_decay": args.decay,
              "smoothing": 0.0}  # fmt: skip
-    options = Options(
+    options = Compression(
         model=f"LeNet-{net}", data=args.data, structures=("filter", "shape"), device=args.device, seed=seed, val=0.05,
         rounds=args.rounds, epochs=args.epochs, strength=args.strength, rate=args.rate, batch=args.batch,
         levels=args.levels, train_options=train,
     )  # fmt: skip
     torch.manual_seed(seed)
-    job = open_job(options, folder, Reporter(silent=True), NETS[net]())
+    job = open_given(options, folder, Reporter(silent=True), NETS[net]())
     torch.set_num_threads(1)
     f = job.feed
     return replace(job, costs={"flops": Flops()}, feed=Shifted(f.images, f.mean, f.std, f.seeds, f.engine, shift))
@@ -188,11 +184,12 @@ def compressed(args, net, seed, budget):
         history = run_rounds(job, sparse, {"flops": limit}, {"flops": Flops().of(teacher, job.shape)})
         sparse.net.cpu()
         space = sparse.space()
-        form = table(job, "flops", space).form
+        form = table(job, Flops(), space).form
         found = best(Problem(space.score, (Limit("flops", form, limit), *space.rules)))
         small = space.network(found.arch, job.task)
         judge = job.engine.place(teacher).eval().requires_grad_(False)
-        finetune(job, small, judge, {}, "network")
+        settle_norms(job.engine.place(small), job.feed, job.splits)
+        train_network(small, judge, job.train, job.feed, job.splits, job.run, "network")
         error, flops = 100 - accuracy(small, job.feed, job.splits.test), Flops().of(small.cpu(), job.shape)
         write_json(folder / "point.json", {
             "net": net, "seed": seed, "budget_mflops": budget, "mflops": flops / 1e6, "error": error,

@@ -53,7 +53,7 @@ class Study:
     """One supernet, a part of its validation images, and the held-out networks that judge."""
 
     def __init__(self, path: Path, images: int) -> None:
-        context = reopened(path, Reporter())
+        context, _ = reopened(path, Reporter())
         self.images = len(context.splits.val)
         self.held = Run.open(path).read("score.json")["facts"]["held_out"]
         val = context.seeds.rng("predictors").permutation(context.splits.val)[:images]

@@ -14,6 +14,14 @@ def one_thread():
     torch.set_num_threads(1)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def own_cache():
+    """Prices measured for one test must not serve another."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SARTOR_CACHE", "")
+        yield
+
+
 @pytest.fixture(scope="session")
 def test_data() -> Path:
     """The shared data sets; tests that need them are skipped where they are not."""

@@ -1,8 +1,6 @@
 """Whole compressions, small: files, resuming, budgets, rebuilding, and errors a person can act on."""
 
 import json
-import math
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,9 +13,10 @@ from typer.testing import CliRunner
 
 import sartor
 from sartor.cli.main import app
-from sartor.compression import finetune, given, rounds, stages
+from sartor.compression import given, rounds
 from sartor.compression.options import from_mapping
 from sartor.core.errors import BadInput, Infeasible, RunError
+from sartor.engine import network
 from sartor.runs.progress import Reporter
 
 pytest.importorskip("torch_pruning")
@@ -29,26 +28,10 @@ QUICK = {
 }  # fmt: skip
 
 
-@contextmanager
-def quickly():
-    """Timing in a fraction of the usual time; tests run beside each other, so there is no calm moment to wait for."""
-    exact = given.costs
-
-    def costs(options):
-        made = exact(options)
-        return {**made, "latency": replace(made["latency"], **tiny.COARSE)}
-
+@pytest.fixture(autouse=True, scope="module")
+def importable():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(given, "costs", costs)
-        patch.setattr(given, "replace", lambda cost, **_: cost)
-        patch.setattr(stages, "_BUSY", math.inf)
         patch.syspath_prepend(str(HERE))
-        yield
-
-
-@pytest.fixture(autouse=True)
-def quick():
-    with quickly():
         yield
 
 
@@ -64,8 +47,7 @@ def compressed(bars, out):
 @pytest.fixture(scope="module")
 def done(bars, tmp_path_factory):
     torch.set_num_threads(1)
-    with quickly():
-        return compressed(bars, tmp_path_factory.mktemp("compressed") / "run")
+    return compressed(bars, tmp_path_factory.mktemp("compressed") / "run")
 
 
 def test_a_smaller_certified_network_comes_out(done, bars):
@@ -102,7 +84,7 @@ class Stop(Exception):
     pass
 
 
-@pytest.mark.parametrize("place", [rounds, finetune], ids=["rounds", "finetune"])
+@pytest.mark.parametrize("place", [rounds, network], ids=["rounds", "finetune"])
 def test_resumed_equals_uninterrupted(done, bars, tmp_path, monkeypatch, place):
     """Killed in the second epoch of a training: the weights at the end are the same to the last bit."""
     exact = place.fit
@@ -130,13 +112,14 @@ def test_a_module_of_ones_own_and_a_measured_latency(bars, tmp_path):
     torch.manual_seed(0)
     net = plain()
     before = {k: v.clone() for k, v in net.state_dict().items()}
-    result = sartor.compress(net, bars, out=tmp_path / "run", quiet=True, latency="50ms", params="70%", **QUICK)
+    more = {**QUICK, "costs": {"latency": tiny.COARSE}}
+    result = sartor.compress(net, bars, out=tmp_path / "run", quiet=True, latency="50ms", params="70%", **more)
     assert result.certificate["budgets"]["latency"]["measured"] <= 50
     assert all(torch.equal(v, before[k]) for k, v in net.state_dict().items())  # the given network is untouched
     small = given.reopen(result.path, plain())
     assert sum(p.numel() for p in small.parameters()) == result.certificate["costs"]["params"]["measured"]
     with pytest.raises(BadInput):  # nothing importable is named
-        given.reopen(result.path)
+        given.reopen(result.path, trusted=True)
 
 
 def test_a_run_directory(finished, tmp_path):
@@ -178,7 +161,7 @@ def test_a_prior_that_kills_everything_says_so(bars, tmp_path):
 def test_networks_that_cannot_be_traced_get_sampled_hessians(bars, tmp_path):
     def diagonals(how):
         options = from_mapping({"model": "nets:Deciding", "data": str(bars), **QUICK, "hessian": how})
-        job = given.open_job(options, tmp_path, Reporter(silent=True), Deciding())
+        job = given.open_given(options, tmp_path, Reporter(silent=True), Deciding())
         return rounds.hessians(job, job.net)
 
     found = diagonals("auto")
@@ -190,7 +173,7 @@ def test_networks_that_cannot_be_traced_get_sampled_hessians(bars, tmp_path):
 
 
 def test_an_impossible_budget_is_refused_before_the_rounds(bars, tmp_path):
-    with pytest.raises(Infeasible, match="the narrowest form of this network needs"):
+    with pytest.raises(Infeasible, match="the least any narrower form of this network needs"):
         sartor.compress("nets:plain", bars, out=tmp_path / "run", quiet=True, params="20", **QUICK)
     assert not (tmp_path / "run/rounds.json").exists()
 

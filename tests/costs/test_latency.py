@@ -8,9 +8,10 @@ import torch
 from sartor.core.arch import Arch
 from sartor.core.errors import BadInput
 from sartor.core.task import Task
+from sartor.core.units import TIME
 from sartor.costs.base import CostTable, Price
 from sartor.costs.latency.cache import PriceBook
-from sartor.costs.latency.cost import Latency, as_deployed, corrected
+from sartor.costs.latency.cost import Latency, as_deployed
 from sartor.spaces.mobile.space import Mobile
 
 pytest.importorskip("onnxruntime")
@@ -34,7 +35,7 @@ def test_table_prices_every_part_and_whole_networks(table):
     assert set(table.prices) == {p.key for p in SPACE.parts(TASK)}
     assert all(0 <= p.low <= p.value <= p.high for p in table.prices.values())
     assert table.form(SPACE.heaviest) > 2 * table.form(SPACE.smallest) > 0
-    assert table.kind == "time"
+    assert table.kind is TIME
     assert table.device["runtime"] == "onnxruntime"
     assert table.device["threads"] == 1
     notes = table.calibration
@@ -101,36 +102,36 @@ def test_a_cache_with_impossible_content_counts_as_empty(table, folder, tmp_path
 def test_corrected_scales_everything_once_the_network_was_slower(table):
     arch = SPACE.smallest
     predicted = table.form(arch)
-    slower = corrected(table, arch, 1.25 * predicted)
+    slower = QUICK.correct(table, arch, 1.25 * predicted)
     assert slower.form(arch) == pytest.approx(1.25 * predicted)
     assert slower.form(SPACE.heaviest) == pytest.approx(1.25 * table.form(SPACE.heaviest))
     assert slower.calibration["corrections"][0]["factor"] == pytest.approx(1.25)
-    twice = corrected(slower, arch, 2.5 * predicted)
+    twice = QUICK.correct(slower, arch, 2.5 * predicted)
     assert [c["factor"] for c in twice.calibration["corrections"]] == pytest.approx([1.25, 2.0])
     assert table.calibration["corrections"] == []
 
 
 def test_corrected_ignores_a_faster_network_and_refuses_nonsense(table):
     predicted = table.form(SPACE.smallest)
-    assert corrected(table, SPACE.smallest, 0.5 * predicted) is table
-    faster = corrected(table, SPACE.smallest, 0.5 * predicted, both_ways=True)
+    assert QUICK.correct(table, SPACE.smallest, 0.5 * predicted) is table
+    faster = QUICK.correct(table, SPACE.smallest, 0.5 * predicted, both_ways=True)
     assert faster.form(SPACE.smallest) == pytest.approx(0.5 * predicted)
     for wrong in (0.0, -1.0, float("nan"), float("inf")):
         with pytest.raises(BadInput):
-            corrected(table, SPACE.smallest, wrong)
+            QUICK.correct(table, SPACE.smallest, wrong)
 
 
 def test_corrected_adds_what_is_missing_where_the_table_predicts_nothing(table):
     """On a busy machine a tiny network's parts can be priced at nothing: that must not end a run."""
     nothing = CostTable("latency", "time", table.prices, table.form * 0.0)
-    assert corrected(nothing, SPACE.smallest, 0.014).form(SPACE.smallest) == pytest.approx(0.014)
+    assert QUICK.correct(nothing, SPACE.smallest, 0.014).form(SPACE.smallest) == pytest.approx(0.014)
 
 
 @pytest.mark.parametrize("runtime", ["onnxruntime", "torch"])
 def test_measure_gives_a_timing_and_leaves_the_module_alone(runtime, table):
     threads = torch.get_num_threads()
     net = as_deployed(SPACE, SPACE.smallest, TASK).train()
-    timing = Latency(runtime=runtime, verify_s=0.05).measure(net, IMAGE, table)
+    timing = Latency(runtime=runtime, verify_s=0.05).time(net, IMAGE, table)
     assert net.training
     assert torch.get_num_threads() == threads
     assert 0 < timing.low <= timing.p50 <= timing.high
@@ -174,12 +175,12 @@ def test_impossible_options_are_refused(options):
 
 def test_missing_file_is_refused(tmp_path):
     with pytest.raises(BadInput, match="no such file"):
-        QUICK.measure(tmp_path / "none.onnx", IMAGE)
+        QUICK.time(tmp_path / "none.onnx", IMAGE)
     (tmp_path / "bad.onnx").write_bytes(b"not a model")
     with pytest.raises(BadInput, match="ONNX"):
-        QUICK.measure(tmp_path / "bad.onnx", IMAGE)
+        QUICK.time(tmp_path / "bad.onnx", IMAGE)
     with pytest.raises(BadInput, match="module"):
-        Latency(runtime="torch").measure(tmp_path / "bad.onnx", IMAGE)
+        Latency(runtime="torch").time(tmp_path / "bad.onnx", IMAGE)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")

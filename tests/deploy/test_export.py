@@ -124,7 +124,7 @@ def test_look_alikes_are_left_alone():
 
 
 def test_exported_file_can_be_timed(file):
-    timing = Latency(verify_s=0.05).measure(file, (3, 8, 8))
+    timing = Latency(verify_s=0.05).time(file, (3, 8, 8))
     assert timing.p50 > 0
     assert timing.drift is None
 

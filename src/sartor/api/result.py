@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 class Result:
     """A finished run, or one of its further budgets (``runs/a/cuts/latency-3ms``)."""
 
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+    def __init__(self, path: str | Path, trust_code: bool = False) -> None:
+        self.path, self._trusted = Path(path), trust_code
         if not self.path.is_dir():
             raise RunError(f"{self.path} must be a run directory made by `sartor fit`, but there is no such folder.")
         if not (self.path / "solution.json").is_file():
@@ -77,7 +77,7 @@ class Result:
         from sartor.compression.given import reopen
 
         self._checked("export")
-        return reopen(self.path)
+        return reopen(self.path, trusted=self._trusted)
 
     def predict(self, images: str | Path | Sequence[str | Path] | np.ndarray) -> list[dict[str, Any]]:
         """Classes with probabilities, best first, from the exported model; of several labels an image, all above half.
@@ -150,6 +150,10 @@ class Result:
             raise RunError(f"{self.path} is not finished: the stage '{stage}' is missing. Run the same command again.")
 
 
-def load(path: str | Path) -> Result:
-    """Open a finished run directory."""
-    return Result(path)
+def load(path: str | Path, trust_code: bool = False) -> Result:
+    """Open a finished run directory.
+
+    It is data: where its files name code from outside Sartor (a space of one's own, the factory of a compressed
+    network), `Result.model` imports that only if `trust_code` says that it may.
+    """
+    return Result(path, trust_code)

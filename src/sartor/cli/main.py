@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +16,7 @@ from rich.console import Console
 
 from sartor.cli import bench as cli_bench
 from sartor.cli import compress as cli_compress
+from sartor.cli.options import Budgets, Costs, Solver, TrustCode, named_budgets
 from sartor.cli.tables import app as tables
 from sartor.core.errors import BadInput, SartorError
 from sartor.version import __version__
@@ -58,13 +59,13 @@ def given(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def overridden(values: dict[str, Any], settings: list[str] | None, **budgets: str | None) -> dict[str, Any]:
+def overridden(values: dict[str, Any], settings: list[str] | None, budgets: Mapping[str, str]) -> dict[str, Any]:
     """What a file says, with the command line's budgets and ``--set`` options put over it."""
     from sartor.core.config import assign
 
     under = values.setdefault("budgets", {})
     if isinstance(under, dict):  # anything else is refused later, with its name
-        under |= given(**budgets)
+        under |= budgets
     for setting in settings or []:
         assign(values, setting)
     return values
@@ -74,10 +75,12 @@ def overridden(values: dict[str, Any], settings: list[str] | None, **budgets: st
 def fit(
     data: Annotated[str | None, typer.Argument(help="A folder with a sub-folder a class, an .npz file, IDX or CIFAR "
                                                     "files, or a name: digits, fashion-mnist.")] = None,
-    latency: Latency = None, params: Params = None, macs: Macs = None, memory: Memory = None,
+    latency: Latency = None, params: Params = None, macs: Macs = None, memory: Memory = None, budget: Budgets = None,
     out: Annotated[Path | None, typer.Option(help="The run directory; default runs/NAME.")] = None,
-    method: Annotated[str | None, typer.Option(help="The search method; `sartor list` names them.")] = None,
-    space: Annotated[str | None, typer.Option(help="The search space.")] = None,
+    method: Annotated[str | None, typer.Option(help="The search method: one that `sartor list` names, or "
+                                                      "package.module:Class.")] = None,
+    space: Annotated[str | None, typer.Option(help="The search space, likewise.")] = None,
+    cost: Costs = None, solver: Solver = None,
     effort: Annotated[str | None, typer.Option(help="quick, standard or thorough.")] = None,
     device: Annotated[str | None, typer.Option(help="Where to search and train: cpu or cuda.")] = None,
     runtime: Annotated[str | None, typer.Option(help="Cut for onnxruntime (this CPU) or torch (--device).")] = None,
@@ -100,8 +103,10 @@ def fit(
 
     values = read_toml(config) if config else {}
     values |= given(data=data, method=method, space=space, effort=effort, device=device, runtime=runtime,
-                    threads=threads, image=image, seed=seed, devices=devices, nodes=nodes)  # fmt: skip
-    values = overridden(options.grouped(values), set_, latency=latency, params=params, macs=macs, memory=memory)
+                    threads=threads, image=image, seed=seed, devices=devices, nodes=nodes, costs=cost or None,
+                    solver=solver)  # fmt: skip
+    limits = named_budgets(budget) | given(latency=latency, params=params, macs=macs, memory=memory)
+    values = overridden(options.grouped(values), set_, limits)
     if "data" not in values:
         raise BadInput("what to fit is missing: give a folder of images, or a name such as digits.")
     chosen = options.from_mapping(values)
@@ -115,17 +120,23 @@ def fit(
 @app.command()
 def solve(
     run: RunPath, latency: Latency = None, params: Params = None, macs: Macs = None, memory: Memory = None,
-    quiet: Quiet = False, as_json: AsJson = False,
+    budget: Budgets = None, solver: Solver = None, trust_code: TrustCode = False,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="An option of the solver: solver.time_limit=60.")]
+    = None, quiet: Quiet = False, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Another budget on a finished run: no search again."""
     from sartor.api.result import load
     from sartor.cli import show
-    from sartor.pipeline.options import parse_budgets
+    from sartor.pipeline.options import AUTO
     from sartor.pipeline.order import solve as run_solve
     from sartor.runs.progress import Reporter
 
-    budgets = parse_budgets(given(latency=latency, params=params, macs=macs, memory=memory))
-    path = run_solve(run, budgets, Reporter(quiet or None))
+    limits = named_budgets(budget) | given(latency=latency, params=params, macs=macs, memory=memory)
+    asked = overridden({"solver": {"name": solver or AUTO}}, set_, {})
+    if set(asked) != {"solver", "budgets"} or asked["budgets"]:
+        raise BadInput("--set of `sartor solve` takes options of the solver, such as solver.time_limit=60.")
+    chosen = asked["solver"] if solver or set_ else None
+    path = run_solve(run, limits, Reporter(quiet or None), solver=chosen, trust_code=trust_code)
     result = load(path)
     emit(result.certificate, as_json, lambda: show.certificate(path, result.certificate, console))
 
@@ -169,13 +180,13 @@ def report(run: RunPath, as_json: AsJson = False) -> None:
 
 @app.command("list")
 def list_plugins(as_json: AsJson = False) -> None:
-    """Methods, spaces, costs, solvers, proxies, predictors and published networks."""
+    """Methods, spaces, costs, solvers, runtimes, targets, proxies, predictors and published networks."""
     from rich.table import Table
 
-    from sartor.core.registry import COSTS, METHODS, PREDICTORS, PROXIES, SOLVERS, SPACES
+    from sartor.core.registry import COSTS, METHODS, PREDICTORS, PROXIES, RUNTIMES, SOLVERS, SPACES, TARGETS
     from sartor.costs import published as zoo
 
-    kinds = (METHODS, SPACES, COSTS, SOLVERS, PROXIES, PREDICTORS)
+    kinds = (METHODS, SPACES, COSTS, SOLVERS, RUNTIMES, TARGETS, PROXIES, PREDICTORS)
     registries = {registry.package.rpartition(".")[2]: registry for registry in kinds}
     data: dict[str, Any] = {k: {n: r.summary(n) for n in r.names()} for k, r in registries.items()}
     data["zoo"] = [*zoo.names(), *zoo.cells()]
@@ -195,39 +206,46 @@ def list_plugins(as_json: AsJson = False) -> None:
 @app.command()
 def measure(
     space: Annotated[str, typer.Option(help="The search space.")] = "mobile",
+    cost: Annotated[str, typer.Option("--cost", help="What to measure: a name, or package.module:Class.")] = "latency",
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    runtime: Annotated[str | None, typer.Option(help="onnxruntime (CPU) or torch.")] = None,
+    runtime: Annotated[str | None, typer.Option(help="What runs the parts; `sartor list` names them.")] = None,
     threads: Annotated[int, typer.Option(help="Threads of the deployed network.")] = 1,
     image: Annotated[int, typer.Option(help="Side of the images in pixels.", min=1)] = 32,
     classes: Annotated[int, typer.Option(help="Number of classes.", min=1)] = 10,
     channels: Annotated[int, typer.Option(help="1 for grey images, 3 for colour.", min=1)] = 3,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="An option of the cost, e.g. batch=4.")] = None,
     out: Annotated[Path | None, typer.Option(help="Also write the table to this JSON file.")] = None,
     quiet: Quiet = False, as_json: AsJson = False,
 ) -> None:  # fmt: skip
-    """Measure the latency of every part of a space on this device."""
+    """Price every part of a space on this device: its latency, or another cost."""
     from rich.table import Table
 
-    from sartor.core import units
-    from sartor.core.registry import SPACES
+    from sartor.core.config import assign
+    from sartor.core.registry import RUNTIMES, SPACES
     from sartor.core.task import Task
-    from sartor.costs.latency.cost import Latency as LatencyCost
+    from sartor.costs.base import cache_folder
+    from sartor.pipeline.options import Fit, Plug
     from sartor.runs.directory import write_json
     from sartor.runs.progress import Reporter
 
+    options: dict[str, Any] = {"device": device}
+    for setting in set_ or []:
+        assign(options, setting)
+    fitting = (n for n in RUNTIMES.names() if device in RUNTIMES[n].devices)
+    chosen = Fit(data="", runtime=runtime or next(fitting, RUNTIMES.names()[0]), threads=threads)
+    measured = chosen.made_cost(Plug(cost, options))
     task = Task(classes, image, channels)
-    cost = LatencyCost(
-        runtime=runtime or ("torch" if device == "cuda" else "onnxruntime"), device=device, threads=threads
-    )
     with Reporter(quiet or None).bar("measuring", 100) as bar:
-        table = cost.table(SPACES[space]().fitted(task), task, lambda n, done, total: bar.to(100 * done // total, n))
+        tick = lambda n, done, total: bar.to(100 * done // total, n)  # noqa: E731
+        table = measured.table(SPACES[space]().fitted(task), task, tick, cache_folder())
     if out is not None:
         write_json(out, table.to_json())
 
     def show() -> None:
-        rows = Table("part", "time", "95 % interval", box=None, pad_edge=False)
+        rows = Table("part", measured.name, "95 % interval", box=None, pad_edge=False)
         for key, p in table.prices.items():
-            low, high = units.show(p.low, "time"), units.show(p.high, "time")
-            rows.add_row(key, units.show(p.value, "time"), f"{low} .. {high}")
+            low, value, high = (table.kind.show(v) for v in (p.low, p.value, p.high))
+            rows.add_row(key, value, f"{low} .. {high}")
         console.print(rows)
 
     emit(table.to_json(), as_json, show)

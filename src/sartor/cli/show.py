@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sartor.core import units
+from sartor.core.registry import COSTS
 
 
 def certificate(path: Path, c: dict[str, Any], console: Console) -> None:
@@ -48,8 +49,7 @@ def frontier(data: dict[str, Any], console: Console, rows: int) -> None:
         console.print("This run's score and costs do not separate: there is no complete frontier. Use `sartor solve`.")
         return
     step = max(1, -(-count // rows)) if rows else 1
-    kinds = {"latency": "time", "params": "count", "macs": "count", "memory": "bytes"}
-    axis = data["axis"]
+    axis, kinds = data["axis"], data.get("kinds") or {n: COSTS[n].kind for n in data["costs"]}
     table = Table(axis, "score", *(n for n in data["costs"] if n != axis), "architecture", box=None, pad_edge=False)
     chosen = sorted({*range(0, count, step), count - 1})
     for n in chosen:

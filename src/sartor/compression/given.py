@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,61 +12,39 @@ import numpy as np
 import torch
 from torch import nn
 
-from sartor.compression.options import Options
+from sartor.compression.options import Compression
 from sartor.compression.surgery import Plan, apply
 from sartor.core import config
 from sartor.core.errors import BadInput, RunError, SartorError
 from sartor.core.registry import load
-from sartor.core.seeds import Seeds
 from sartor.core.task import Task
-from sartor.data.augment import statistics
-from sartor.data.base import Images, Splits
-from sartor.data.open import open_data
-from sartor.data.split import split
 from sartor.deploy.export import load_weights
 from sartor.deploy.module import evaluating
 from sartor.engine.device import Engine
-from sartor.engine.feed import Feed
 from sartor.engine.seeding import seeded
-from sartor.pipeline.options import LARGEST_IMAGE, costs
-from sartor.pipeline.options import Options as FitOptions
+from sartor.pipeline.context import Context, open_data_of
 from sartor.pipeline.rebuild import rebuild
 from sartor.runs.codec import decode
 from sartor.runs.directory import Run, read_json
+from sartor.runs.progress import Reporter
 
 PICKLES = (".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt")
 
 
 @dataclass(frozen=True, eq=False)
-class Job:
-    """Everything a compression works with, made from the options once."""
+class Given(Context):
+    """What a compression works with besides the data: the given network."""
 
-    options: Options
-    run: Run
-    images: Images
-    splits: Splits
-    feed: Feed
-    net: nn.Module  # as given, on the CPU; its weights are not touched
-    costs: dict[str, Any]
-
-    @property
-    def task(self) -> Task:
-        """Classes and image shape."""
-        return self.images.task
-
-    @property
-    def engine(self) -> Engine:
-        """Device and processes."""
-        return self.feed.engine
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Of one image."""
-        return (self.task.channels, self.task.image, self.task.image)
+    options: Compression
+    net: nn.Module  # on the CPU; its weights are not touched
 
     def example(self) -> torch.Tensor:
         """Random images for tracing; a batch of two, which no code mistakes for a constant."""
         return torch.randn(2, *self.shape, generator=torch.Generator().manual_seed(0))
+
+    def config(self) -> dict[str, Any]:
+        """Everything that decides the result."""
+        return {"kind": "compression", **super().config(), "given_sha256": fingerprint(self.net)}
 
 
 def inherited(options: dict[str, Any]) -> dict[str, Any]:
@@ -82,42 +60,25 @@ def inherited(options: dict[str, Any]) -> dict[str, Any]:
     return {**kept, **options}
 
 
-def open_job(given: Options, path: Path, reporter: Any, module: nn.Module | None = None) -> Job:
-    """Open data, device and network, and complete the options."""
-    engine = Engine(given.device)
-    run = Run(path, reporter)
-    image = given.image
-    with reporter.bar("reading images", 100) as bar:
-        images = open_data(
-            given.data, image, lambda n, done, total: bar.to(100 * done // total), LARGEST_IMAGE[given.effort]
-        )
-    engine.set_threads(images.task.image)
-    seeds = Seeds(given.seed)
-    splits, moments = _splits(given, images, seeds)
-    mean, std = moments or statistics(images, splits.train)
-    feed = Feed(images, tuple(mean), tuple(std), seeds, engine)
-    with seeded(seeds.number("given network")):
-        net = module if module is not None else open_network(given.model, images.task, given.weights)
-    _check(net, images.task, given.model)
-    priced = costs(FitOptions(
-        data=given.data, budgets={"params": 1.0}, device=given.device, runtime=given.runtime, threads=given.threads,
-    ))  # fmt: skip
-    priced["latency"] = replace(priced["latency"], rounds=9, visit_ms=2.0, networks=10)  # many parts, all alike
-    return Job(given.completed(len(splits.train)), run, images, splits, feed, net, priced)
+def open_given(
+    given: Compression, path: Path, reporter: Reporter, module: nn.Module | None = None, trusted: bool = False
+) -> Given:
+    """Open data, device and network, and complete the options.
 
-
-def _splits(given: Options, images: Images, seeds: Seeds) -> tuple[Splits, tuple[Any, Any] | None]:
-    """The run's own splits and normalisation where its network is compressed on the same images; else new ones."""
+    A run's network comes with the run's own splits and normalisation, where the images are the same.
+    """
     before = Path(given.model) / "splits.json"
-    if Path(given.model).is_dir() and before.is_file():
-        known = read_json(before)
-        if known.get("digest") == images.digest():
-            return Splits.from_json(known), (known["mean"], known["std"])
-    return split(images, seeds.rng("split"), given.val, given.test), None
+    known = read_json(before) if before.is_file() else None
+    images, splits, feed = open_data_of(given, reporter, Engine(given.device), known)
+    with seeded(feed.seeds.number("given network")):
+        net = module if module is not None else open_network(given.model, images.task, given.weights, trusted)
+    _check(net, images.task, given.model)
+    given = given.completed(len(splits.train))
+    return Given(given, Run(path, reporter), images, splits, feed, given.made_costs(), given.training, net)
 
 
-def open_network(model: str, task: Task, weights: str | None = None) -> nn.Module:
-    """The network that `model` names: a run directory, or ``package.module:function``."""
+def open_network(model: str, task: Task, weights: str | None = None, trusted: bool = False) -> nn.Module:
+    """The network that `model` names: ``package.module:function``, or a run directory (`trusted`: see `reopen`)."""
     path = Path(model)
     if path.suffix.lower() in PICKLES:
         raise BadInput(
@@ -125,23 +86,26 @@ def open_network(model: str, task: Task, weights: str | None = None) -> nn.Modul
             "makes the network, package.module:function, and its weights as safetensors with --weights."
         )
     if path.is_dir():
-        return reopen(path)
+        return reopen(path, trusted=trusted)
     net = _make(model, task)
     if weights is not None:
         load_weights(net, weights)
     return net
 
 
-def reopen(path: Path, module: nn.Module | None = None) -> nn.Module:
+def reopen(path: Path, module: nn.Module | None = None, trusted: bool = False) -> nn.Module:
     """The network of any finished run: a fit's, or a compression's, which is the given one cut by its plan.
 
-    `module` is the given network, where it was a module rather than a factory or a run directory.
+    `module` is the given network, where it was a module rather than a factory or a run directory. Code that the run's
+    files name is imported only where they are `trusted`.
     """
     described = read_json(path / "model/arch.json")
     if "given" not in described:
-        return rebuild(path)
+        return rebuild(path, trusted)
     task = decode(Task, described["task"], "arch.json: ")
-    net = module if module is not None else open_network(described["given"], task)
+    if module is None and ":" in described["given"]:
+        load(described["given"], trusted=trusted)
+    net = module if module is not None else open_network(described["given"], task, None, trusted)
     net = apply(net, Plan.from_json(read_json(path / "model/plan.json")))
     load_weights(net, path / "model/weights.safetensors")
     return net.eval()
@@ -187,3 +151,9 @@ def fingerprint(net: nn.Module) -> str:
         digest.update(name.encode())
         digest.update(np.ascontiguousarray(value.detach().cpu().float().numpy()).tobytes())
     return digest.hexdigest()
+
+
+def default_folder(model: str) -> Path:
+    """Where a compression goes when nobody says."""
+    name = model.rpartition(":")[2] if ":" in model else Path(model).resolve().name
+    return Path("runs") / f"{name or 'network'}-compressed"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sartor.compression.finetune import renormalise
-from sartor.compression.given import Job
+from sartor.compression.given import Given
 from sartor.compression.graph import Index, Width, widths
 from sartor.compression.priors import Prior
 from sartor.compression.space import Widths
@@ -19,13 +19,13 @@ from sartor.compression.structures import layers, of_layer
 from sartor.compression.surgery import Branch, branches
 from sartor.core.errors import BadInput, Infeasible
 from sartor.core.quadratic import Limit, Quadratic
-from sartor.costs.base import CostTable
+from sartor.costs.base import Cost, CostTable
 from sartor.engine import checkpoint
 from sartor.engine.curvature.hessian import diagonal, likelihood_of
 from sartor.engine.curvature.recursive import Version, recursive_diagonals
 from sartor.engine.evaluate import accuracy
 from sartor.engine.fit import Training, fit, nothing
-from sartor.runs.directory import Run
+from sartor.engine.network import settle_norms
 from sartor.solvers import solve
 from sartor.solvers.base import Problem, Solution
 from sartor.spaces.supernet import StepDraw
@@ -34,7 +34,7 @@ from sartor.spaces.supernet import StepDraw
 class Sparse:
     """The network under its prior, and what its channels are worth."""
 
-    def __init__(self, job: Job, net: nn.Module) -> None:
+    def __init__(self, job: Given, net: nn.Module) -> None:
         self.job, self.net = job, net
         self.widths: tuple[Width, ...] = widths(net, job.example())
         self.branches: tuple[Branch, ...] = branches(net)
@@ -136,20 +136,17 @@ class Sparse:
         self.prior.load_state_dict(state["prior"])
 
 
-def table(job: Job, name: str, space: Widths, tick: Any = None) -> CostTable:
+def table(job: Given, cost: Cost, space: Widths, made: CostTable | None = None) -> CostTable:
     """A cost's table over the space; what no part holds (a parameter outside all layers, say) is a constant."""
-    from dataclasses import replace
-
-    made: CostTable = job.costs[name].table(space, job.task, *([tick] if tick else []))
-    if name == "latency":
+    made = made or cost.table(space, job.task)
+    if cost.measured:
         return made
-    whole = job.costs[name].of(space.network(space.heaviest, job.task).cpu(), job.shape)
-    rest = whole - made.form(space.heaviest)
-    return replace(made, form=made.form + Quadratic(space.sizes, rest))
+    whole = cost.of(space.network(space.heaviest, job.task).cpu(), job.shape)
+    return replace(made, form=made.form + Quadratic(space.sizes, whole - made.form(space.heaviest)))
 
 
 def run_rounds(
-    job: Job, sparse: Sparse, limits: Mapping[str, float], given: Mapping[str, float]
+    job: Given, sparse: Sparse, limits: Mapping[str, float], given: Mapping[str, float]
 ) -> list[dict[str, Any]]:
     """T_max rounds, each resumed from its own file; what happened in every one."""
     history: list[dict[str, Any]] = []
@@ -161,7 +158,7 @@ def run_rounds(
             sparse.load(saved)
             history.append(dict(saved["facts"]))
             continue
-        facts = _round(job, sparse, t, _path(limits, given, (t + 1) / (total + 1)) if job.options.gradual else {})
+        facts = _round(job, sparse, t, _path(job, limits, given, (t + 1) / (total + 1)) if job.options.gradual else {})
         history.append(facts)
         checkpoint.save(file, {**sparse.state(), "facts": facts})
         job.run.log(
@@ -171,17 +168,17 @@ def run_rounds(
     return history
 
 
-def _path(limits: Mapping[str, float], given: Mapping[str, float], share: float) -> dict[str, float]:
-    """Limits a share of the way (in logarithms) from the given network; a latency budget leads by its MACs."""
+def _path(job: Given, limits: Mapping[str, float], given: Mapping[str, float], share: float) -> dict[str, float]:
+    """Limits a share of the way (in logarithms) from the given network; a measured budget leads by its guide."""
     ways: dict[str, float] = {}
     for name, limit in limits.items():
         ratio = min(1.0, limit / given[name])
-        target = "macs" if name == "latency" else name
+        target = job.costs[name].guide if job.costs[name].measured else name
         ways[target] = min(ways.get(target, np.inf), given[target] * ratio**share)
     return ways
 
 
-def _round(job: Job, sparse: Sparse, t: int, limits: Mapping[str, float]) -> dict[str, Any]:
+def _round(job: Given, sparse: Sparse, t: int, limits: Mapping[str, float]) -> dict[str, Any]:
     start = time.monotonic()
     prior, recipe = sparse.prior, job.options.round_recipe()
 
@@ -202,7 +199,7 @@ def _round(job: Job, sparse: Sparse, t: int, limits: Mapping[str, float]) -> dic
     channels = sparse.settle()
     if limits:
         channels = _narrow(job, sparse, limits)
-    renormalise(job, sparse.net)
+    settle_norms(sparse.net, job.feed, job.splits)
     weights = sum(int(p.alive.sum()) for p in prior.layers.values())
     return {
         "round": t + 1, "loss": history[-1]["loss"], "penalty": penalty, "groups_left": left, "limits": dict(limits),
@@ -212,7 +209,7 @@ def _round(job: Job, sparse: Sparse, t: int, limits: Mapping[str, float]) -> dic
     }  # fmt: skip
 
 
-def hessians(job: Job, net: nn.Module) -> dict[str, Tensor]:
+def hessians(job: Given, net: nn.Module) -> dict[str, Tensor]:
     """Step 2 of Algorithm 3, over a fixed random part of the training images.
 
     ``auto`` is the recursion, or sampled Gauss-Newton for networks that it cannot follow.
@@ -240,10 +237,10 @@ def best(problem: Problem, seconds: float = 60.0) -> Solution:
     return solve(problem, "milp", time_limit=seconds)
 
 
-def _narrow(job: Job, sparse: Sparse, limits: Mapping[str, float]) -> int:
+def _narrow(job: Given, sparse: Sparse, limits: Mapping[str, float]) -> int:
     """Prune to this round's share of the way to the budget: the least relevant channels by the exact solver."""
     space = sparse.space()
-    forms = [Limit(name, table(job, name, space).form, high) for name, high in limits.items()]
+    forms = [Limit(name, table(job, job.costs[name], space).form, high) for name, high in limits.items()]
     try:
         found = best(Problem(space.score, (*forms, *space.rules)), 20.0)
     except Infeasible:  # the last step, which is exact, will say so with all it knows
@@ -253,10 +250,3 @@ def _narrow(job: Job, sparse: Sparse, limits: Mapping[str, float]) -> int:
         sparse.mask(width, channels)
     sparse.settle()
     return int(sum(len(k) for k in kept))
-
-
-def restored(job: Job, net: nn.Module, run: Run) -> Sparse:
-    """The network and prior at the end of the rounds, as their stage wrote them."""
-    sparse = Sparse(job, net).place()
-    sparse.load(checkpoint.load(run.path / "search/sparse.safetensors"))
-    return sparse

@@ -8,20 +8,21 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from sartor.compression.given import Job
+from sartor.compression.cut import Narrowing
+from sartor.compression.given import Given
 from sartor.compression.graph import inputs
-from sartor.compression.stages import Cut, trained
 from sartor.compression.structures import is_depthwise, layers
-from sartor.deploy.runtimes.all import prepare, threads_of_torch
-from sartor.deploy.timing import Workload, interleaved, polished
+from sartor.deploy.runtimes.base import threads_of_torch
+from sartor.deploy.timing import interleaved, polished
+from sartor.pipeline.cut import chosen
 
 _ROUNDS, _VISIT = 9, 0.002  # of the timing: rounds, seconds a visit
 
 
-def layer_table(cut: Cut) -> list[str]:
+def layer_table(cut: Narrowing) -> list[str]:
     """Write compression.json."""
-    job, run = cut.job, cut.run
-    before, after = _layers(job, cut.given().cpu()), _layers(job, trained(cut))
+    job, run, plan = cut.context, cut.run, cut.space.plan(chosen(cut.run))
+    before, after = _layers(job, cut.given().cpu()), _layers(job, cut.trained())
     times = _times(job, [*before.values(), *after.values()])
     rows: list[dict[str, Any]] = []
     for name, old in before.items():
@@ -37,8 +38,8 @@ def layer_table(cut: Cut) -> list[str]:
     baseline, verified = run.read("baseline.json"), run.read("verify.json")
     training = run.read("training.json")
     run.write("compression.json", {
-        "layers": rows, "totals": totals, "gone": list(cut.plan().gone),
-        "pixels": {layer: len(index) for layer, index in cut.plan().selected.items()},
+        "layers": rows, "totals": totals, "gone": list(plan.gone),
+        "pixels": {layer: len(index) for layer, index in plan.selected.items()},
         "network": {n: {"kind": e["kind"], "before": e["measured"], "after": verified["costs"][n]["measured"]}
                     for n, e in baseline["costs"].items()},
         "accuracy": {"before": baseline["test_accuracy"], "after": training["test_accuracy"],
@@ -50,7 +51,7 @@ def layer_table(cut: Cut) -> list[str]:
 Placed = tuple[nn.Module, tuple[int, ...]]
 
 
-def _layers(job: Job, net: nn.Module) -> dict[str, Placed]:
+def _layers(job: Given, net: nn.Module) -> dict[str, Placed]:
     """Every layer with the shape of its input; a layer that selects pixels counts with those it reads."""
     shapes, _ = inputs(net, job.example())
     found: dict[str, Placed] = {}
@@ -61,7 +62,7 @@ def _layers(job: Job, net: nn.Module) -> dict[str, Placed]:
     return found
 
 
-def _entry(job: Job, layer: Any, shape: tuple[int, ...], times: dict[str, float]) -> dict[str, Any]:
+def _entry(job: Given, layer: Any, shape: Any, times: dict[str, float]) -> dict[str, Any]:
     weight = layer.weight
     outputs, entries = weight.shape[0], shape[-1] if isinstance(layer, nn.Linear) else shape[0]
     return {
@@ -81,17 +82,17 @@ def _plain(layer: Any) -> nn.Module:
     return plain
 
 
-def _times(job: Job, placed: list[Placed]) -> dict[str, float]:
+def _times(job: Given, placed: list[Placed]) -> dict[str, float]:
     """Milliseconds of every distinct layer alone under the deployment runtime, less those of doing nothing."""
-    cost = job.costs["latency"]
     distinct = {_key(layer, shape): (layer, shape) for layer, shape in placed}
-    where = (cost.runtime, cost.device, cost.threads, cost.batch)
-    with threads_of_torch(cost.threads):
-        work: dict[str, Workload] = {k: prepare(_plain(layer), s, *where) for k, (layer, s) in distinct.items()}
-        idle = {f"idle {s}": prepare(nn.Identity(), s, *where) for _, s in distinct.values()}
+    runtime, work = job.runtime(), {}
+    with threads_of_torch(runtime.threads):
+        for key, (layer, shape) in distinct.items():
+            work[key] = runtime.workload(_plain(layer), shape)
+            work[f"idle {shape}"] = runtime.workload(nn.Identity(), shape)
         rng = np.random.default_rng(0)
         with job.run.reporter.bar("timing layers", _ROUNDS) as bar:
-            times = polished(interleaved({**work, **idle}, _ROUNDS, _VISIT, rng, bar.to))
+            times = polished(interleaved(work, _ROUNDS, _VISIT, rng, bar.to, runtime.time))
     return {
         k: max(0.0, float(np.median(times[k])) - float(np.median(times[f"idle {s}"]))) for k, (_, s) in distinct.items()
     }

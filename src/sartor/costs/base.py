@@ -1,16 +1,25 @@
-"""The contract of a cost, and the table that prices a whole space from its parts."""
+"""The contract of a cost, and the table that prices a whole space from its parts.
+
+A cost is one file: its unit (`kind`), the price of a part, and the count or measurement of a built network. Counted
+costs need no more than `of`. A cost that is measured says so (`measured`), prices parts in a `table` of its own, and
+gives in `measure` what a network as deployed comes to; a network over its budget then corrects the table.
+"""
 
 from __future__ import annotations
 
+import math
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from sartor.core.arch import Arch
 from sartor.core.errors import BadInput
 from sartor.core.quadratic import Quadratic, additive
 from sartor.core.task import Task
+from sartor.core.units import Kind
 from sartor.spaces.base import Part, Shape, Space
 
 if TYPE_CHECKING:
@@ -37,13 +46,30 @@ class Price:
         """A counted price has no spread."""
         return cls(value, value, value)
 
+    def __mul__(self, factor: float) -> Price:
+        return Price(self.value * factor, self.low * factor, self.high * factor)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a built network comes to; `high` is the upper end of what the measurement allows, and must fit too."""
+
+    value: float
+    high: float
+    details: Mapping[str, Any] = field(default_factory=dict)  # further entries of verify.json
+
+    @classmethod
+    def exact(cls, value: float) -> Measured:
+        """Counted."""
+        return cls(value, value)
+
 
 @dataclass(frozen=True, eq=False)
 class CostTable:
     """The price of every distinct part, and so of every network of a space."""
 
     cost: str
-    kind: str  # "time", "count" or "bytes": see sartor.core.units
+    kind: Kind
     prices: Mapping[str, Price]
     form: Quadratic
     device: Mapping[str, Any] = field(default_factory=dict)
@@ -53,7 +79,7 @@ class CostTable:
         """For costs/NAME.json."""
         return {
             "cost": self.cost,
-            "kind": self.kind,
+            "kind": self.kind.to_json(),
             "device": dict(self.device),
             "calibration": dict(self.calibration),
             "prices": {k: [p.value, p.low, p.high] for k, p in self.prices.items()},
@@ -65,28 +91,102 @@ class CostTable:
         """Read what `to_json` wrote."""
         try:
             prices = {str(k): Price(*map(float, v)) for k, v in data["prices"].items()}
-            form = Quadratic.from_json(data["form"])
-            return cls(str(data["cost"]), str(data["kind"]), prices, form, data["device"], data["calibration"])
+            form, kind = Quadratic.from_json(data["form"]), Kind.from_json(data["kind"])
+            return cls(str(data["cost"]), kind, prices, form, data["device"], data["calibration"])
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise BadInput(f"this is not a cost table as Sartor writes it: {error!r}.") from error
 
+    @property
+    def corrections(self) -> list[dict[str, Any]]:
+        """What measurements taught the table: ``picks``, ``predicted`` and ``measured`` of every one."""
+        return [
+            {"picks": e["arch"], **{k: e[k] if k in e else e[f"{k}_ms"] for k in ("predicted", "measured")}}
+            for e in self.calibration.get("corrections", ())
+        ]
+
+    def scaled(self, arch: Arch, measured: float, both_ways: bool = False) -> CostTable:
+        """The table after a built network measured more than predicted: all it predicts, times measured / predicted.
+
+        A network that did not measure more changes nothing, so that a correction only ever makes a budget safer;
+        with `both_ways` it scales the table down, which makes room for a larger network. Every correction is listed
+        in ``calibration["corrections"]``.
+        """
+        predicted = self.form(arch)
+        if not (math.isfinite(measured) and measured > 0):
+            raise BadInput(f"what was measured must be a positive number, but got {measured}.")
+        if measured == predicted or (measured < predicted and not both_ways):
+            return self
+        # Parts too small to be measured add up to nothing that could be scaled: then every network gets the difference.
+        factor = measured / predicted if predicted > 0 else 1.0
+        missing = Quadratic(self.form.sizes, measured - predicted if predicted <= 0 else 0.0)
+        entry = {"arch": list(arch.picks), "predicted": predicted, "measured": float(measured), "factor": factor}
+        notes = {**self.calibration, "corrections": [*self.calibration.get("corrections", ()), entry]}
+        prices = {k: p * factor for k, p in self.prices.items()}
+        return replace(self, prices=prices, form=self.form * factor + missing, calibration=notes)
+
 
 class Cost(ABC):
-    """A frozen dataclass whose fields are its options; `kind` says the unit (see sartor.core.units)."""
+    """A frozen dataclass whose fields are its options."""
 
-    kind: ClassVar[str]
+    name: ClassVar[str]  # of its budget and its files; the class's own unless it says another
+    kind: ClassVar[Kind]
+    measured: ClassVar[bool] = False  # else counted: exact, the same everywhere, and cheap
+    guide: ClassVar[str] = "macs"  # the counted cost that leads towards a budget of a measured one
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        if "name" not in cls.__dict__:
+            cls.name = cls.__name__.lower()
 
     @abstractmethod
     def of(self, module: nn.Module, in_shape: Shape) -> float:
         """What a whole module costs at an input of `in_shape` (batch 1)."""
 
-    @abstractmethod
     def table(self, space: Space, task: Task, tick: Tick = silent, cache: Path | None = None) -> CostTable:
         """Price every distinct part of the space; `tick(name, done, total)` reports progress.
 
-        `cache` is a folder where a cost that is measured keeps its prices for the next time; one that is
-        counted has no use for it.
+        A counted part is built without memory and counted once. `cache` is a folder where a cost that is measured may
+        keep its prices for the next time.
         """
+        import torch
+
+        parts = list(space.parts(task))
+        each = distinct(parts)
+        prices = {}
+        for done, (key, part) in enumerate(each.items(), start=1):
+            with torch.device("meta"):
+                module = part.build()
+            prices[key] = Price.exact(self.of(module, part.in_shape))
+            tick(self.name, done, len(each))
+        return CostTable(self.name, self.kind, prices, priced(space, parts, prices))
+
+    def measure(
+        self,
+        net: nn.Module,
+        in_shape: Shape,
+        *,
+        file: Path | None = None,
+        table: CostTable | None = None,
+        say: Callable[[str], None] = print,
+    ) -> Measured:
+        """What a network comes to as it is deployed.
+
+        `net` takes pixels, and `file` is its exported form where there is one; `table` is what predicted it, and `say`
+        tells the person who waits.
+        """
+        return Measured.exact(self.of(net, in_shape))
+
+    def correct(self, table: CostTable, arch: Arch, measured: float, both_ways: bool = False) -> CostTable:
+        """The table after a network was measured; a counted one is exact and stays (see `CostTable.scaled`)."""
+        return table.scaled(arch, measured, both_ways) if self.measured else table
+
+
+def cache_folder() -> Path | None:
+    """Where measured prices are kept for the next run: SARTOR_CACHE, nowhere if it is empty, else the user's cache."""
+    given = os.environ.get("SARTOR_CACHE")
+    if given is not None:
+        return Path(given) / "prices" if given else None
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sartor/prices"
 
 
 def distinct(parts: Sequence[Part]) -> dict[str, Part]:
@@ -97,18 +197,3 @@ def distinct(parts: Sequence[Part]) -> dict[str, Part]:
 def priced(space: Space, parts: Sequence[Part], prices: Mapping[str, Price]) -> Quadratic:
     """The cost of every network of the space as a quadratic, from the prices of its parts."""
     return additive(space.sizes, [(part.when, prices[part.key].value) for part in parts])
-
-
-def counted(name: str, cost: Cost, space: Space, task: Task, tick: Tick = silent) -> CostTable:
-    """The table of a cost that is counted exactly: every distinct part is built without memory and counted once."""
-    import torch
-
-    parts = list(space.parts(task))
-    each = distinct(parts)
-    prices = {}
-    for done, (key, part) in enumerate(each.items(), start=1):
-        with torch.device("meta"):
-            module = part.build()
-        prices[key] = Price.exact(cost.of(module, part.in_shape))
-        tick(name, done, len(each))
-    return CostTable(name, cost.kind, prices, priced(space, parts, prices))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, final
 
-from sartor.core.task import Task
-from sartor.costs.base import Cost, CostTable, Tick, counted, silent
-from sartor.spaces.base import Shape, Space
+from sartor.core.units import COUNT, Kind
+from sartor.costs.base import Cost
+from sartor.spaces.base import Shape
 
 if TYPE_CHECKING:
     from torch import nn
@@ -23,7 +22,7 @@ class Macs(Cost):
     product are left out: the convention of the papers, which call these numbers FLOPs.
     """
 
-    kind: ClassVar[str] = "count"
+    kind: ClassVar[Kind] = COUNT
 
     def of(self, module: nn.Module, in_shape: Shape) -> float:
         """The multiply-accumulates of one forward pass at batch 1; nothing is computed, only shapes pass through."""
@@ -38,10 +37,6 @@ class Macs(Cost):
         with evaluating(module), FlopCounterMode(display=False) as counter:
             functional_call(module, state, (x,))
         return float(counter.get_total_flops() // 2)
-
-    def table(self, space: Space, task: Task, tick: Tick = silent, cache: Path | None = None) -> CostTable:
-        """The multiply-accumulates of every part of the space."""
-        return counted("macs", self, space, task, tick)
 
 
 PLUGIN = Macs

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, final
 
-from sartor.core.task import Task
-from sartor.costs.base import Cost, CostTable, Tick, counted, silent
+from sartor.core.units import BYTES, Kind
+from sartor.costs.base import Cost
 from sartor.costs.params import Params
-from sartor.spaces.base import Shape, Space
+from sartor.spaces.base import Shape
 
 if TYPE_CHECKING:
     from torch import nn
@@ -26,15 +25,11 @@ class Memory(Cost):
     into the convolution before, so what is really loaded is at most this.
     """
 
-    kind: ClassVar[str] = "bytes"
+    kind: ClassVar[Kind] = BYTES
 
     def of(self, module: nn.Module, in_shape: Shape) -> float:
         """The bytes of a module's weights."""
         return _FP32 * Params().of(module, in_shape)
-
-    def table(self, space: Space, task: Task, tick: Tick = silent, cache: Path | None = None) -> CostTable:
-        """The weight bytes of every part of the space."""
-        return counted("memory", self, space, task, tick)
 
 
 PLUGIN = Memory

@@ -57,6 +57,7 @@ def interleaved(
     seconds: float,
     rng: np.random.Generator,
     tick: Callable[[int], None] = lambda done: None,
+    time: Callable[[Workload, float], list[float]] = visit,
 ) -> dict[str, Array]:
     """The median call of every visit, in milliseconds: one number a round for every workload."""
     names = list(workloads)
@@ -64,7 +65,7 @@ def interleaved(
     with _no_collection():
         for done in range(1, rounds + 1):
             for k in rng.permutation(len(names)):
-                medians[names[k]].append(float(np.median(visit(workloads[names[k]], seconds))))
+                medians[names[k]].append(float(np.median(time(workloads[names[k]], seconds))))
             tick(done)
     return {name: np.asarray(values) for name, values in medians.items()}
 

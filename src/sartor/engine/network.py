@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -18,12 +19,29 @@ from sartor.spaces.supernet import StepDraw
 TEACHER_WEIGHT = 2.0  # BINAS's fine-tuning: cross-entropy + 2 KL
 
 
+class Masks:
+    """Which weights of a network are alive; the others are zero after every step."""
+
+    def __init__(self, net: nn.Module, masks: Mapping[str, Tensor]) -> None:
+        own = dict(net.named_parameters())
+        # A layer whose weights are all alive needs no mask.
+        self.pairs = [(own[n], m.to(own[n])) for n, m in masks.items() if n in own and not bool(m.all())]
+
+    @torch.no_grad()
+    def apply(self, *moment: Any) -> None:
+        """Zeros where nothing is alive; after a step, whose moment does not matter."""
+        for weight, mask in self.pairs:
+            weight.mul_(mask)
+
+
 def train_network(
-    net: nn.Module, teacher: nn.Module | None, recipe: Recipe, feed: Feed, splits: Splits, run: Run, name: str
-) -> History:
+    net: nn.Module, teacher: nn.Module | None, recipe: Recipe, feed: Feed, splits: Splits, run: Run, name: str,
+    masks: Masks | None = None,
+) -> History:  # fmt: skip
     """Train on the training split, imitate the teacher where there is one, then recompute batch-norm statistics.
 
-    A network that can have an auxiliary head gets one for the time of its training, if the recipe asks for it.
+    A network that can have an auxiliary head gets one for the time of its training, if the recipe asks for it. Where
+    `masks` hold some weights at zero, they stay there.
     """
     head = recipe.auxiliary > 0 and hasattr(net, "attach_auxiliary")
     if head:
@@ -44,11 +62,20 @@ def train_network(
         imitation = feed.task.imitation(logits, target)
         return {"loss": labels + TEACHER_WEIGHT * imitation, "labels": labels, "imitation": imitation}
 
-    history = fit(Training(name, net, loss, recipe, feed, splits.train, run, draw=nothing))
+    hold = masks.apply if masks is not None and masks.pairs else None
+    history = fit(Training(name, net, loss, recipe, feed, splits.train, run, draw=nothing, after=hold))
+    if hold is not None:
+        hold()  # moving averages forget zeros only in the limit
     if head:
         net.detach_auxiliary()  # type: ignore[operator]
-    recalibrate(net, calibration(feed, splits), feed.engine.cast(lambda x, _: net(x)))
+    settle_norms(net, feed, splits)
     return history
+
+
+def settle_norms(net: nn.Module, feed: Feed, splits: Splits) -> None:
+    """Batch-norm statistics for the weights as they are now."""
+    if any(hasattr(m, "running_mean") for m in net.modules()):
+        recalibrate(net, calibration(feed, splits), feed.engine.cast(lambda x, _: net(x)))
 
 
 def calibration(feed: Feed, splits: Splits, batch: int = 240, most: int = 40) -> Any:

@@ -2,38 +2,55 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import platform
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from sartor.core import config
+from sartor.core.config import fields_of
 from sartor.core.errors import RunError
-from sartor.core.registry import METHODS, SPACES
+from sartor.core.registry import COSTS, METHODS, RUNTIMES, SOLVERS, SPACES
 from sartor.core.seeds import Seeds
 from sartor.core.task import Task
-from sartor.costs.base import CostTable
+from sartor.costs.base import Cost
 from sartor.data.augment import statistics
 from sartor.data.base import Images, Splits
 from sartor.data.open import open_data
 from sartor.data.split import split
+from sartor.deploy.module import Deployed
+from sartor.deploy.runtimes.base import Runtime
 from sartor.engine.device import Engine
 from sartor.engine.feed import Feed
 from sartor.engine.recipe import Recipe
 from sartor.methods.base import Job, Method, epochs_for
-from sartor.pipeline import options
-from sartor.pipeline.options import Options
-from sartor.runs.directory import Run, write_json
-from sartor.spaces.base import Space
+from sartor.pipeline.options import (
+    AUTO,
+    LARGEST_IMAGE,
+    Fit,
+    Options,
+    Plug,
+    from_mapping,
+    parse_budgets,
+    plain,
+    recorded,
+)
+from sartor.runs.directory import Run, atomic, write_json
+from sartor.runs.progress import Reporter
+from sartor.solvers import solve
+from sartor.solvers.base import Problem, Solution
+from sartor.spaces.base import Shape, Space
 from sartor.version import __version__
 
+_LATER = ("costs", "solver")  # groups of config.toml that runs of Sartor 0.1 do not have
 _PACKAGES = ("torch", "numpy", "scipy", "lightning-fabric", "onnx", "onnxruntime", "safetensors", "pillow")
 
 
@@ -43,11 +60,10 @@ class Context:
 
     options: Options
     run: Run
-    engine: Engine
     images: Images
     splits: Splits
-    space: Space
-    method: Method
+    feed: Feed
+    costs: Mapping[str, Cost]
     train: Recipe
 
     @property
@@ -55,96 +71,137 @@ class Context:
         """Classes and image shape."""
         return self.images.task
 
-    @cached_property
+    @property
+    def engine(self) -> Engine:
+        """Device and processes."""
+        return self.feed.engine
+
+    @property
     def seeds(self) -> Seeds:
         """Random streams."""
-        return Seeds(self.options.seed)
+        return self.feed.seeds
 
-    @cached_property
-    def feed(self) -> Feed:
-        """Batches, normalised by the training split's statistics."""
-        mean, std = statistics(self.images, self.splits.train)
-        return Feed(self.images, tuple(mean), tuple(std), self.seeds, self.engine)
+    @property
+    def shape(self) -> Shape:
+        """Of one image."""
+        return (self.task.channels, self.task.image, self.task.image)
 
-    @cached_property
-    def costs(self) -> dict[str, Any]:
-        """The costs by name."""
-        return options.costs(self.options)
+    def best(self, problem: Problem) -> Solution:
+        """The best architecture inside the limits, by the solver that was asked for."""
+        plug = self.options.solver
+        return solve(problem, **plug.options) if plug.given == AUTO else plug.make(SOLVERS).solve(problem)
+
+    def deployed(self, net: nn.Module) -> Deployed:
+        """The network with its normalisation inside, on the CPU."""
+        return Deployed(copy.deepcopy(net).cpu().eval(), self.feed.mean, self.feed.std)
+
+    def runtime(self) -> Runtime:
+        """What the network is deployed under."""
+        o = self.options
+        made: Runtime = RUNTIMES.make(o.runtime, {"device": o.deployed_on(), "threads": o.threads})
+        return made
+
+    def config(self) -> dict[str, Any]:
+        """Everything that decides the result."""
+        costs = {n: _unnamed(recorded(COSTS, cost)) for n, cost in self.costs.items()}
+        return {**self.options.to_mapping(), "train": plain(fields_of(self.train)), "costs": costs}
+
+
+def _unnamed(entry: dict[str, Any]) -> dict[str, Any]:
+    """A registered cost goes by its name already; one from elsewhere says where it is from."""
+    return {k: v for k, v in entry.items() if k != "name" or ":" in v}
+
+
+@dataclass(frozen=True, eq=False)
+class Search(Context):
+    """A fit's: with the space and the method that learns about it."""
+
+    options: Fit
+    space: Space
+    method: Method
 
     @property
     def job(self) -> Job:
         """What a search method gets."""
         return Job(self.space, self.task, self.feed, self.splits, self.seeds, self.run)
 
-    def tables(self) -> dict[str, CostTable]:
-        """The cost tables that the costs stage wrote."""
-        return {n: CostTable.from_json(self.run.read(f"costs/{n}.json")) for n in self.costs}
-
     def config(self) -> dict[str, Any]:
         """Everything that decides the result."""
-        return options.to_mapping(self.options, self.method, self.space, self.train)
+        return {**super().config(), "method": recorded(METHODS, self.method), "space": recorded(SPACES, self.space)}
 
 
-def open_context(given: Options, path: Path, reporter: Any, engine: Engine | None = None) -> Context:
-    """Open data and devices and complete the options by the effort's presets."""
-    if METHODS[given.method].switches:
-        given = dataclasses.replace(given, space=getattr(SPACES[given.space], "free", given.space))
-    engine = engine or Engine(given.device, given.devices, given.nodes)
-    run = Run(path, reporter, engine.rank == 0, engine.agree)
-    run.reporter.silent = run.reporter.silent or engine.rank > 0
-    largest = options.LARGEST_IMAGE[given.effort]
+def open_data_of(
+    given: Options, reporter: Reporter, engine: Engine, before: Mapping[str, Any] | None = None
+) -> tuple[Images, Splits, Feed]:
+    """The images, their splits and their batches; as `before` (a splits.json) has them if it is of the same images."""
     with reporter.bar("reading images", 100) as bar:
-        images = open_data(given.data, given.image, lambda n, done, total: bar.to(100 * done // total), largest)
+        images = open_data(
+            given.data, given.image, lambda n, done, total: bar.to(100 * done // total), LARGEST_IMAGE[given.effort]
+        )
     engine.set_threads(images.task.image)
     seeds = Seeds(given.seed)
-    splits = split(images, seeds.rng("split"), given.val, given.test)
-    method = METHODS[given.method]
-    presets = method.preset(given.effort, len(splits.train))
-    method = config.build(method, {**presets, **given.method_options}, "method")
-    space = config.build(SPACES[given.space], given.space_options, "space").fitted(images.task)
-    train = config.build(Recipe, {**_train_preset(given, len(splits.train)), **given.train_options}, "train")
-    return Context(given, run, engine, images, splits, space, method, train)
+    if before is not None and before.get("digest") == images.digest():
+        splits, (mean, std) = Splits.from_json(dict(before)), (before["mean"], before["std"])
+    else:
+        splits = split(images, seeds.rng("split"), given.val, given.test)
+        mean, std = statistics(images, splits.train)
+    return images, splits, Feed(images, tuple(mean), tuple(std), seeds, engine)
 
 
-def _train_preset(given: Options, images: int) -> dict[str, Any]:
+def open_context(given: Fit, path: Path, reporter: Reporter, engine: Engine | None = None) -> Search:
+    """Open data and devices and complete the options by the effort's presets."""
+    method, space = given.method.resolve(METHODS), given.space.resolve(SPACES)
+    if method.switches:
+        free = dataclasses.replace(given.space, given=getattr(space, "free", given.space.given))
+        given = dataclasses.replace(given, space=free)
+    engine = engine or Engine(given.device, given.devices, given.nodes)
+    run = Run(path, reporter, engine.rank == 0, engine.agree)
+    reporter.silent = reporter.silent or engine.rank > 0
+    images, splits, feed = open_data_of(given, reporter, engine)
+    train = {**_train_preset(given, method.inherits, len(splits.train)), **given.train_options}
+    return Search(
+        given, run, images, splits, feed, given.made_costs(), config.build(Recipe, train, "train"),
+        given.space.make(SPACES).fitted(images.task),
+        given.method.make(METHODS, method.preset(given.effort, len(splits.train))),
+    )  # fmt: skip
+
+
+def _train_preset(given: Fit, inherits: bool, images: int) -> dict[str, Any]:
     """Fine-tuning as BINAS does it when thorough; shorter, at a higher rate, below that.
 
     Methods that leave no trained supernet behind train from scratch, which takes longer.
     """
-    inherits = METHODS[given.method].inherits
     if given.effort == "thorough":
         return {"epochs": 50, "lr": 0.00128, "batch": 128, "weight_decay": 1e-5, "smoothing": 0.0} if inherits else {
             "epochs": 250, "batch": 128, "augment": "strong"}  # fmt: skip
     quick = given.effort == "quick"
+    augment = "light" if quick else "standard"
     if inherits:
         epochs = epochs_for(images, 14_000 if quick else 100_000, 2, 12 if quick else 60)
-        return {
-            "epochs": epochs,
-            "lr": 0.03,
-            "weight_decay": 1e-5,
-            "smoothing": 0.0,
-            "augment": "light" if quick else "standard",
-        }
+        return {"epochs": epochs, "lr": 0.03, "weight_decay": 1e-5, "smoothing": 0.0, "augment": augment}
     epochs = epochs_for(images, 30_000 if quick else 250_000, 4, 25 if quick else 150)
-    return {"epochs": epochs, "augment": "light" if quick else "standard"}
+    return {"epochs": epochs, "augment": augment}
 
 
 def record(context: Context) -> None:
     """Write config.toml and env.json, or refuse a directory that belongs to another configuration."""
-    run, text = context.run, config.write_toml(context.config())
-    path = run.path / "config.toml"
+    run, path = context.run, context.run.path / "config.toml"
+    text = config.write_toml(context.config())
     if path.exists():
-        changes = config.differences(config.read_toml(path), config.read_toml_text(text))
+        old, new = config.read_toml(path), config.read_toml_text(text)
+        for name in _LATER:
+            if name not in old:
+                new.pop(name)
+        changes = config.differences(old, new)
         if changes:
+            hint = f", or, for another budget on the same search, use `sartor solve {run.path}`"
             raise RunError(
-                f"{run.path} holds a run with other options: {'; '.join(changes)}. Choose another --out, or, for "
-                f"another budget on the same search, use `sartor solve {run.path}`."
+                f"{run.path} holds a run with other options: {'; '.join(changes)}. Choose another --out"
+                f"{hint if isinstance(context, Search) else ''}."
             )
         return
     if run.writer:
         write_json(run.path / "env.json", environment(context))
-        from sartor.runs.directory import atomic
-
         with atomic(path) as tmp:
             tmp.write_text(text, encoding="utf-8")
 
@@ -169,10 +226,21 @@ def environment(context: Context) -> dict[str, Any]:
     }
 
 
-def reopened(path: Path, reporter: Any) -> Context:
-    """The context of an existing run, from its config.toml."""
+def reopened(
+    path: Path, reporter: Reporter, budgets: Mapping[str, Any] | None = None, trusted: bool = False, **more: Any
+) -> tuple[Search, dict[str, float]]:
+    """The context of an existing run from its config.toml, with the costs it was made with; and `budgets` read for it.
+
+    `more` replaces options. Code that config.toml names is imported only where it is `trusted`.
+    """
     run = Run.open(path, reporter)
     run.done("data")  # refuses a config.toml that was changed
-    values: Mapping[str, Any] = config.read_toml(run.path / "config.toml")
-    given = options.from_mapping(values)
-    return open_context(dataclasses.replace(given, devices=1, nodes=1), path, reporter)
+    values = config.read_toml(run.path / "config.toml")
+    if values.get("kind") == "compression":
+        raise RunError(f"{path} is a compression: its budget decided its rounds. Run `sartor compress` with another.")
+    given = from_mapping(values, trusted)
+    limits = parse_budgets(budgets or {}, given.costs)
+    names = [*sorted(p.stem for p in (run.path / "costs").glob("*.json")), *limits]
+    kept = {n: given.costs.get(n, Plug(n)) for n in names}
+    given = dataclasses.replace(given, costs=kept, devices=1, nodes=1, **more)
+    return open_context(given, path, reporter), {n: float(v) for n, v in limits.items()}

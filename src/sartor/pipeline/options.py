@@ -1,54 +1,146 @@
-"""The options of a fit: what a person gives, completed by presets into what is recorded in config.toml."""
+"""The options of a run: what a person gives, completed by presets into what is recorded in config.toml."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
-from sartor.core import units
-from sartor.core.config import build
+from sartor.core.config import build, fields_of
 from sartor.core.errors import BadInput
-from sartor.core.registry import COSTS, METHODS, SPACES
+from sartor.core.registry import COSTS, METHODS, RUNTIMES, SOLVERS, SPACES, Registry
 
-BUDGETS = {"latency": "time", "params": "count", "macs": "count", "memory": "bytes"}
+if TYPE_CHECKING:
+    from sartor.costs.base import Cost
+
 # On two CPU cores the image's side decides whether a search takes minutes or hours.
 LARGEST_IMAGE = {"quick": 32, "standard": 64, "thorough": 224}
+AUTO = "auto"  # the solver that fits the problem: see `sartor.solvers.solve`
+
+
+@dataclass(frozen=True)
+class Plug:
+    """A plug-in as it was given: a name, ``package.module:Class``, a class or an instance; and options of its own.
+
+    `trusted` says that a person named it; what a run's files name is imported only if that person says so.
+    """
+
+    given: Any
+    options: Mapping[str, Any] = field(default_factory=dict)
+    trusted: bool = True
+
+    @classmethod
+    def of(cls, value: Any, default: Any, trusted: bool = True) -> Plug:
+        """From what is written for a group: its plug-in alone, or its options with the plug-in as ``name``."""
+        if not isinstance(value, Mapping):
+            return cls(value, {}, trusted)
+        group = dict(value)
+        return cls(group.pop("name", default), group, trusted)
+
+    def resolve(self, registry: Registry) -> Any:
+        """The class, or the instance that was given."""
+        return registry.resolve(self.given, trusted=self.trusted)
+
+    def make(self, registry: Registry, presets: Mapping[str, Any] | None = None) -> Any:
+        """An instance; `presets` are for what neither the options nor a given instance say."""
+        ready = not isinstance(self.given, (str, type))
+        options = dict(self.options) if ready else {**(presets or {}), **self.options}
+        return registry.make(self.given, options, trusted=self.trusted)
+
+
+def recorded(registry: Registry, made: Any) -> dict[str, Any]:
+    """What config.toml keeps of a plug-in: the reference under which it is found again, and its options."""
+    return {"name": registry.reference(made), **plain(fields_of(made))}
+
+
+def plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """As TOML has it: lists for tuples."""
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What a person decides; `method`, `space` and `train` options left out come from the effort's preset."""
+    """What every command that makes a network has in common; what is left out comes from the effort's preset."""
+
+    groups: ClassVar[tuple[str, ...]] = ("solver",)  # fields that hold a plug-in with options of its own
+    shares: ClassVar[bool] = False  # whether a budget may be a share, such as 40%
+    measuring: ClassVar[Mapping[str, Any]] = {}  # other defaults of costs that have such options
 
     data: str
-    budgets: Mapping[str, float] = field(default_factory=dict)  # none: the method's own selection decides
-    method: str = "binas"
-    space: str = "mobile"
+    budgets: Mapping[str, float | str] = field(default_factory=dict)  # in Sartor's own units, or a share
+    costs: Mapping[str, Plug] = field(default_factory=dict)  # asked for besides those that budgets need
+    solver: Plug = Plug(AUTO)
     effort: Literal["quick", "standard", "thorough"] = "standard"
     device: Literal["cpu", "cuda"] = "cpu"
-    runtime: Literal["onnxruntime", "torch"] = "onnxruntime"
+    runtime: str = "onnxruntime"
     threads: int = 1
     seed: int = 0
-    devices: int = 1
-    nodes: int = 1
     image: int | None = None
     val: float = 0.2
     test: float = 0.15
-    method_options: Mapping[str, Any] = field(default_factory=dict)
-    space_options: Mapping[str, Any] = field(default_factory=dict)
     train_options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for registry, name in ((METHODS, self.method), (SPACES, self.space)):
-            if name not in registry.names():
-                registry[name]  # raises with the list of names
         if self.threads < 1 or self.seed < 0:
             raise BadInput(f"threads must be at least 1 and seed at least 0, but got {self.threads} and {self.seed}.")
+        if self.solver.given == AUTO:
+            Plug("milp", self.solver.options).make(SOLVERS)  # whose options these are
+        else:
+            self.solver.make(SOLVERS)
+
+    def to_mapping(self) -> dict[str, Any]:
+        """The plain ones among the options, for config.toml; plug-ins are recorded as they were made."""
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        values |= {"budgets": dict(sorted(self.budgets.items())), "solver": self._solver()}
+        left_out = {"costs", "train_options", *(g for g in self.groups if g != "solver")}
+        return plain({k: v for k, v in values.items() if k not in left_out})
+
+    def _solver(self) -> dict[str, Any]:
+        if self.solver.given == AUTO:
+            return {"name": AUTO, **self.solver.options}
+        return recorded(SOLVERS, self.solver.make(SOLVERS))
+
+    def deployed_on(self) -> str:
+        """The device; trained on a GPU, deployed under a runtime for CPUs, that is this machine's CPU."""
+        devices: tuple[str, ...] = RUNTIMES[self.runtime].devices
+        return self.device if self.device in devices else devices[0]
+
+    def made_costs(self) -> dict[str, Cost]:
+        """The costs of this run by name: all that are counted, and those that are measured where that is asked for."""
+        wanted = dict(self.costs)
+        for name in COSTS.names():
+            if name in self.budgets or not COSTS[name].measured:
+                wanted.setdefault(name, Plug(name))
+        made = [self.made_cost(plug) for _, plug in sorted(wanted.items())]
+        return {cost.name: cost for cost in made}
+
+    def made_cost(self, plug: Plug) -> Cost:
+        """A cost as this run measures it: under its runtime, where the cost has an option for that."""
+        options = {f.name for f in dataclasses.fields(plug.resolve(COSTS))}
+        run = {"runtime": self.runtime, "threads": self.threads, "device": self.deployed_on(), **self.measuring}
+        cost: Cost = plug.make(COSTS, {k: v for k, v in run.items() if k in options})
+        return cost
 
 
-_GROUPS = {"method": "method_options", "space": "space_options", "train": "train_options"}
+@dataclass(frozen=True, kw_only=True)
+class Fit(Options):
+    """What a person decides about a fit."""
+
+    groups: ClassVar[tuple[str, ...]] = ("method", "space", "solver")
+
+    method: Plug = Plug("binas")
+    space: Plug = Plug("mobile")
+    devices: int = 1
+    nodes: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.method.resolve(METHODS), self.space.resolve(SPACES)  # refuse unknown names before anything is opened
+
+
+Kind = TypeVar("Kind", bound=Options)
 
 
 def default_folder(data: str | Path) -> Path:
@@ -56,62 +148,81 @@ def default_folder(data: str | Path) -> Path:
     return Path("runs") / (Path(data).resolve().name or "run")
 
 
-def parse_budgets(given: Mapping[str, str | float | None]) -> dict[str, float]:
-    """``{"latency": "5ms"}`` in Sartor's own units; every budget must be a positive quantity with a unit."""
+def read_costs(given: Any, trusted: bool = True) -> dict[str, Plug]:
+    """Costs by name: ``{"energy": {"batch": 4}}``, or names, references, classes and instances in a list."""
+    if isinstance(given, Mapping):
+        for name, options in given.items():
+            if not isinstance(options, Mapping):
+                raise BadInput(f"costs.{name} must be a group of options, but got {options!r}.")
+        plugs = [Plug.of(options, name, trusted) for name, options in given.items()]
+    else:
+        listed = given if isinstance(given, Iterable) and not isinstance(given, str) else [given]
+        plugs = [Plug(one, {}, trusted) for one in listed]
+    return {plug.resolve(COSTS).name: plug for plug in plugs}
+
+
+def parse_budgets(
+    given: Mapping[str, str | float | None], costs: Mapping[str, Plug] | None = None, shares: bool = False
+) -> dict[str, float | str]:
+    """``{"params": "2M"}`` in Sartor's own units; with `shares` also ``40%`` of what is given, kept as text."""
     if not isinstance(given, Mapping):
-        raise BadInput(f"budgets must be a group such as budgets.latency, but got {given!r}.")
-    unknown = sorted(set(given) - set(BUDGETS))
+        raise BadInput(f"budgets must be a group such as budgets.params, but got {given!r}.")
+    known = {name: Plug(name) for name in COSTS.names()} | dict(costs or {})
+    unknown = sorted(set(given) - set(known))
     if unknown:
-        raise BadInput(f"there is no budget named {', '.join(unknown)}; budgets are {', '.join(BUDGETS)}.")
-    return {n: units.parse(v, BUDGETS[n], f"the {n} budget") for n, v in given.items() if v is not None}
+        raise BadInput(
+            f"there is no budget named {', '.join(unknown)}; budgets are {', '.join(known)}, and any cost of your own "
+            "given with --cost package.module:Class."
+        )
+    found: dict[str, float | str] = {}
+    for name, text in given.items():
+        if shares and isinstance(text, str) and text.strip().endswith("%"):
+            share_of(name, text)
+            found[name] = text
+        elif text is not None:
+            found[name] = known[name].resolve(COSTS).kind.parse(text, f"the {name} budget")
+    return found
 
 
-def grouped(values: Mapping[str, Any]) -> dict[str, Any]:
+def share_of(name: str, text: str) -> float:
+    """``40%`` as 0.4."""
+    try:
+        share = float(text.strip()[:-1]) / 100
+    except ValueError:
+        share = 0.0
+    if not 0 < share < 1:
+        raise BadInput(f"the {name} budget must be between 0% and 100% of the given network, but is {text!r}.")
+    return share
+
+
+def grouped(values: Mapping[str, Any], cls: type[Options] = Fit) -> dict[str, Any]:
     """The same with ``method = "binas"`` written as a group, so that ``method.passes`` can be added to it."""
-    return {k: {"name": v} if k in _GROUPS and isinstance(v, str) else v for k, v in values.items()}
+    found = {k: {"name": v} if k in cls.groups and isinstance(v, str) else v for k, v in values.items()}
+    if "costs" in found and not isinstance(found["costs"], Mapping):
+        found["costs"] = {n: {"name": p.given} for n, p in read_costs(found["costs"]).items()}
+    return found
 
 
-def from_mapping(values: Mapping[str, Any]) -> Options:
-    """Options from nested plain values, as TOML and --set give them: a group may carry its ``name``."""
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        if key in _GROUPS and isinstance(value, Mapping):
-            group = dict(value)
-            if "name" in group:
-                flat[key] = group.pop("name")
-            flat[_GROUPS[key]] = {**flat.get(_GROUPS[key], {}), **group}
-        elif key == "budgets":
-            flat[key] = parse_budgets(value)
-        else:
-            flat[key] = value
-    return build(Options, flat, "the configuration")  # type: ignore[no-any-return]
+def from_mapping(values: Mapping[str, Any], trusted: bool = True) -> Fit:
+    """The options of a fit."""
+    return read(values, Fit, trusted)
 
 
-def to_mapping(options: Options, method: Any, space: Any, train: Any) -> dict[str, Any]:
-    """Everything that decides the result, for config.toml; `from_mapping` reads it back."""
-    plain = {f.name: getattr(options, f.name) for f in dataclasses.fields(options)}
-    for group in _GROUPS.values():
-        plain.pop(group)
-    plain["budgets"] = dict(sorted(options.budgets.items()))
-    for name, chosen in (("method", method), ("space", space)):
-        plain[name] = {"name": plain[name], **_fields(chosen)}
-    plain["train"] = _fields(train)
-    return plain
+def read(values: Mapping[str, Any], cls: type[Kind], trusted: bool = True) -> Kind:
+    """Options from nested values, as TOML, --set and Python give them: a group may carry its plug-in as ``name``.
 
-
-def _fields(thing: Any) -> dict[str, Any]:
-    values = {f.name: getattr(thing, f.name) for f in dataclasses.fields(thing)}
-    return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
-
-
-def costs(options: Options) -> dict[str, Any]:
-    """One instance of every cost, as this fit measures it."""
-    made = {}
-    for name in COSTS.names():
-        settings = {}
-        if name == "latency":
-            # Trained on a GPU, deployed under ONNX Runtime: that runs on this machine's CPU.
-            target = "cpu" if options.runtime == "onnxruntime" else options.device
-            settings = {"runtime": options.runtime, "device": target, "threads": options.threads}
-        made[name] = COSTS[name](**settings)
-    return made
+    `trusted` is False for values that were read from a run's own files.
+    """
+    flat = dict(values)
+    if "train" in flat:
+        flat["train_options"] = flat.pop("train")
+    costs = flat["costs"] = read_costs(flat.get("costs") or {}, trusted)
+    flat["budgets"] = parse_budgets(flat.get("budgets", {}), costs, cls.shares)
+    defaults: dict[str, Any] = {f.name: f.default for f in dataclasses.fields(cls)}
+    for name in cls.groups:
+        if name in flat:
+            flat[name] = Plug.of(flat[name], defaults[name].given, trusted)
+    if "runtime" in flat:
+        RUNTIMES.resolve(flat["runtime"], trusted=trusted)
+        flat["runtime"] = RUNTIMES.reference(flat["runtime"])
+    return build(cls, flat, "the configuration")  # type: ignore[no-any-return]

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from sartor.core import units
 from sartor.core.errors import BadInput, MissingDependency, RunError
+from sartor.core.registry import COSTS
+from sartor.costs.base import Cost
 from sartor.pipeline import stages
 from sartor.pipeline.context import Context, open_context, record, reopened
-from sartor.pipeline.options import BUDGETS, Options
-from sartor.pipeline.stages import Cut
+from sartor.pipeline.cut import Cut, FitCut
+from sartor.pipeline.options import Fit, Plug
 from sartor.runs.certificate import certificate
 from sartor.runs.directory import Run
 from sartor.runs.progress import Reporter
@@ -21,57 +22,87 @@ _ROUNDS = 6  # solve, train and verify again after a measured overrun, at most s
 _AGAIN = ("solve", "train", "export", "verify")
 
 
-def fit(options: Options, out: Path, reporter: Reporter | None = None) -> Path:
+def fit(options: Fit, out: Path, reporter: Reporter | None = None) -> Path:
     """Data and budgets in, a certified network out; the same call resumes after a crash."""
-    reporter = reporter or Reporter()
-    context = open_context(options, out, reporter)
-    run = context.run
-    with run.locked():
-        record(context)
-        if not run.stage("data", lambda: stages.data(context), f"data: {_summary(context)}"):
-            stages.same_data(context)
-        run.stage("costs", lambda: stages.costs(context), "costs: pricing every part of the space on this device")
-        cut = Cut(context, run, options.budgets)
+    context = open_context(options, out, reporter or Reporter())
+    cut = FitCut(context, context.run, {n: float(v) for n, v in options.budgets.items()})
+    with cut.run.locked():
+        begin(context)
+        price(cut)
         stages.check(cut)
-        run.stage("search", lambda: stages.search(context), f"search: {options.method} on {options.space}")
-        _finish(cut)
-    return run.path
+        names = (context.config()[group]["name"] for group in ("method", "space"))
+        cut.run.stage("search", lambda: stages.search(context), f"search: {' on '.join(names)}")
+        finish(cut)
+    return cut.run.path
 
 
-def solve(path: Path, budgets: Mapping[str, float], reporter: Reporter | None = None) -> Path:
-    """Another budget on a finished search: stages 5 to 9 only, in a folder of their own."""
+def solve(
+    path: Path, budgets: Mapping[str, str | float], reporter: Reporter | None = None, *,
+    solver: Any = None, trust_code: bool = False,
+) -> Path:  # fmt: skip
+    """Another budget on a finished search: the stages after it only, in a folder of their own."""
     if not budgets:
-        raise BadInput("a budget is needed: give at least one of latency, params, macs, memory.")
-    reporter = reporter or Reporter()
-    context = reopened(path, reporter)
+        raise BadInput(f"a budget is needed: give at least one of {', '.join(COSTS.names())}.")
+    more = {} if solver is None else {"solver": Plug.of(solver, solver)}
+    context, limits = reopened(path, reporter or Reporter(), budgets, trust_code, **more)
     run = context.run
     with run.locked():
         if not all(run.done(stage) for stage in ("data", "costs", "search")):
             raise RunError(f"{path} has no finished search yet. Run the same `sartor fit` command again to finish it.")
         stages.same_data(context)
-        cut = Cut(context, run.sub(f"cuts/{slug(budgets)}"), dict(budgets))
+        cut = FitCut(context, run.sub(f"cuts/{slug(limits, context.costs)}"), limits)
+        _price_more(cut)
         stages.check(cut)
-        _finish(cut)
+        finish(cut)
     return cut.run.path
 
 
-def slug(budgets: Mapping[str, float]) -> str:
-    """A folder name for a set of budgets, such as ``latency-3ms_params-2M``."""
-    return "_".join(f"{n}-{_exactly(v, BUDGETS[n])}" for n, v in sorted(budgets.items()))
+def _price_more(cut: Cut) -> None:
+    """Tables of costs that nobody asked for until now, kept with the others."""
+    run = cut.context.run
+    listed = list(run.stages()["costs"].files)
+    missing = [n for n in cut.context.costs if f"costs/{n}.json" not in listed]
+    if missing:
+        start = time.monotonic()
+        run.finish("costs", [*listed, *stages.costs(cut, missing)], time.monotonic() - start)
 
 
-def _exactly(value: float, kind: str) -> str:
-    """The quantity for people where that says all of it, else every digit: other budgets get other folders."""
-    shown = units.show(value, kind).replace(" ", "")
-    return shown if units.parse(shown, kind) == value else f"{value!r}{units.UNIT[kind]}"
+def slug(budgets: Mapping[str, float], costs: Mapping[str, Cost]) -> str:
+    """A folder name for a set of budgets, such as ``macs-3M_params-2M``; other budgets get other folders."""
+    return "_".join(f"{n}-{costs[n].kind.exactly(v)}" for n, v in sorted(budgets.items()))
 
 
-def until_it_fits(cut: Any, stages: Any, solve: str, train: str) -> None:
-    """Solve, train, export and verify until the network fits as measured; `stages` are a fit's or a compression's."""
+def begin(c: Context) -> None:
+    """The first stage: options and data, which must be those that a resumed run began with."""
+    record(c)
+    if not c.run.stage("data", lambda: stages.data(c), f"data: {_summary(c)}"):
+        stages.same_data(c)
+
+
+def price(cut: Cut) -> None:
+    """The stage that prices the space."""
+    run = cut.context.run
+    run.stage("costs", lambda: stages.costs(cut), "costs: pricing every part of the space on this device")
+
+
+def finish(cut: Cut, more: Callable[[], object] = lambda: None) -> None:
+    """The rest of a run: a network that fits as measured, its certificate, the report; `more` comes between."""
+    run = cut.run
+    _until_it_fits(cut)
+    more()
+    if run.writer and not run.done("certificate"):
+        run.save(certificate(cut.context.run, run))
+        run.finish("certificate", ["certificate.json"], 0.0)
+    if run.writer and not (run.path / "report.html").is_file():
+        report(run.path, run)
+
+
+def _until_it_fits(cut: Cut) -> None:
+    """Solve, train, export and verify until the network fits as measured."""
     run = cut.run
     for _ in range(_ROUNDS):
-        run.stage("solve", lambda: stages.decide(cut), f"solve: {solve} inside the budget")
-        run.stage("train", lambda: stages.train(cut), f"train: {train}")
+        run.stage("solve", lambda: stages.decide(cut), "solve: the best network inside the budget")
+        run.stage("train", lambda: stages.train(cut), "train: the chosen network")
         run.stage("export", lambda: stages.export(cut), "export: ONNX, weights, labels, preprocessing")
         run.stage("verify", lambda: stages.verify(cut), "verify: the network as deployed, on this machine")
         if run.read("verify.json")["fits"]:
@@ -82,17 +113,6 @@ def until_it_fits(cut: Any, stages: Any, solve: str, train: str) -> None:
         f"after {_ROUNDS} rounds the network still measures over its budget: this machine is too busy to measure "
         "on. Run the same command again when it is quieter; nothing is lost."
     )
-
-
-def _finish(cut: Cut) -> None:
-    """The rest of a fit: a network that fits as measured, its certificate, the report."""
-    run = cut.run
-    until_it_fits(cut, stages, "the best network", "the chosen network")
-    if run.writer and not run.done("certificate"):
-        run.save(certificate(cut.context.run, run))
-        run.finish("certificate", ["certificate.json"], 0.0)
-    if run.writer and not (run.path / "report.html").is_file():
-        report(run.path, run)
 
 
 def report(path: Path, run: Run | None = None) -> Path | None:

@@ -18,6 +18,7 @@ from sartor.runs.codec import RunFile, formerly, rest
 Ints = tuple[int, ...]
 Floats = tuple[float, ...]
 Epoch = Mapping[str, float | None]  # an epoch's losses and speed
+KindOf = Any  # a kind of quantity as `sartor.core.units.Kind.to_json` writes it
 Device = Mapping[str, str | int | float | None]  # what measured values depend on
 
 
@@ -279,13 +280,14 @@ class FrontierFile(RunFile):
 
     NAME: ClassVar[str] = "frontier.json"
     axis: str
-    kind: str
+    kind: KindOf
     complete: bool
     cost: Floats
     score: Floats
     picks: tuple[Ints, ...]
     costs: Mapping[str, Floats]
     strings: tuple[str, ...]
+    kinds: Mapping[str, KindOf] | None = None  # of every one of the costs
 
 
 @dataclass(frozen=True)
@@ -322,7 +324,7 @@ class TimingSummary:
 class Measured:
     """One cost of a network as it is."""
 
-    kind: str
+    kind: KindOf
     measured: float
     timing: TimingSummary | None = None
 
@@ -582,7 +584,7 @@ class Totals:
 class Change:
     """One cost of the whole network, before and after."""
 
-    kind: str
+    kind: KindOf
     before: float
     after: float
 

@@ -244,16 +244,16 @@ def _complete(prices: Any, choice: Choice, where: str) -> list[Any]:
 
 def _kind(unit: str, where: str) -> tuple[str, float]:
     """The kind of a unit and its factor into Sartor's own: ms, ones or bytes."""
-    for kind, table in (("time", TIME), ("bytes", BYTES), ("count", COUNT)):
-        if unit in table:
-            return kind, table[unit]
-    known = ", ".join([*TIME, *BYTES, *(u for u in COUNT if u and u not in BYTES)])
+    for kind in (TIME, BYTES, COUNT):
+        if unit in kind.scales:
+            return kind.name, kind.scales[unit]
+    known = ", ".join([*TIME.scales, *BYTES.scales, *(u for u in COUNT.scales if u and u not in BYTES.scales)])
     raise BadInput(f"{where} must be one of {known}, or empty for plain counts, but is {unit!r}.")
 
 
 def is_unit(unit: str) -> bool:
     """Whether a target with this unit is a cost."""
-    return unit != "" and any(unit in table for table in (TIME, BYTES, COUNT))
+    return unit != "" and any(unit in kind.scales for kind in (TIME, BYTES, COUNT))
 
 
 def write_score(path: Path, score: Score, choices: Sequence[Choice]) -> None:

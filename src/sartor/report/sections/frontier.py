@@ -16,7 +16,7 @@ from sartor.runs.schema import FrontierFile
 
 _MOST = 4000  # points kept in the page; more could not be told apart on any screen
 _EXAMPLES = {"time": "0.7ms", "count": "250K", "bytes": "1.2MB"}
-_UNITS = {"time": units.TIME, "count": units.COUNT, "bytes": units.BYTES}
+_UNITS = {name: kind.scales for name, kind in units.KINDS.items()}
 
 
 def frontier(files: Files) -> dict[str, Any] | None:

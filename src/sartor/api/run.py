@@ -1,0 +1,135 @@
+"""The main job from Python: `fit`, `solve` and `compress`, with the command line's options as keywords."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from sartor.api.result import Result, load
+from sartor.core.errors import BadInput
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from sartor.costs.base import Cost
+    from sartor.deploy.runtimes.base import Runtime
+    from sartor.methods.base import Method
+    from sartor.solvers.base import Solver
+    from sartor.spaces.base import Space
+
+Amount = str | float
+Group = Mapping[str, Any]
+Effort = Literal["quick", "standard", "thorough"]
+
+
+def fit(
+    data: str | Path,
+    *,
+    out: str | Path | None = None,
+    latency: Amount | None = None,
+    params: Amount | None = None,
+    macs: Amount | None = None,
+    memory: Amount | None = None,
+    budgets: Mapping[str, Amount] | None = None,
+    method: str | Group | Method | type[Method] | None = None,
+    space: str | Group | Space | type[Space] | None = None,
+    costs: str | Group | Iterable[str | Cost | type[Cost]] | None = None,
+    solver: str | Group | Solver | type[Solver] | None = None,
+    runtime: str | Runtime | type[Runtime] | None = None,
+    effort: Effort | None = None,
+    device: Literal["cpu", "cuda"] | None = None,
+    quiet: bool | None = None,
+    **options: Any,
+) -> Result:
+    """Search, solve, train, verify and export a network for `data` inside the budgets.
+
+    Budgets: `latency` ("5ms"), `params` ("2M"), `macs` ("50M"), `memory` ("4MB"), any of them, and in `budgets` those
+    of further costs; without one the method's own selection decides. `method`, `space`, `costs`, `solver` and `runtime`
+    are names, ``"package.module:Class"``, classes or instances; ``method={"passes": 4}`` and the like set a group's own
+    options, ``{"name": "xnas", "epochs": 20}`` both. Further options are the command line's: `threads`, `seed`,
+    `image`, `val`, `test`, `train`, `devices`, `nodes`. The same call resumes an interrupted run.
+    """
+    from sartor.pipeline.options import default_folder, from_mapping
+    from sartor.pipeline.order import fit as run
+    from sartor.runs.progress import Reporter
+
+    if not isinstance(data, (str, Path)):
+        raise BadInput(f"data must be a path or a name, but is a {type(data).__name__}. Save arrays with numpy.savez.")
+    limits = _given(latency=latency, params=params, macs=macs, memory=memory) | dict(budgets or {})
+    chosen = _given(
+        method=method, space=space, costs=costs, solver=solver, runtime=runtime, effort=effort, device=device
+    )
+    values = {"data": str(data), "budgets": limits, **chosen, **options}
+    folder = Path(out) if out is not None else default_folder(data)
+    return load(run(from_mapping(values), folder, Reporter(quiet)), trust_code=True)
+
+
+def solve(
+    run: str | Path,
+    *,
+    latency: Amount | None = None,
+    params: Amount | None = None,
+    macs: Amount | None = None,
+    memory: Amount | None = None,
+    budgets: Mapping[str, Amount] | None = None,
+    solver: str | Group | Solver | type[Solver] | None = None,
+    trust_code: bool = False,
+    quiet: bool | None = None,
+) -> Result:
+    """Another budget on a finished run: no search again.
+
+    A run with a space, method or cost from outside Sartor names code in its files, which is imported only where
+    `trust_code` says that it may be.
+    """
+    from sartor.pipeline.order import solve as again
+    from sartor.runs.progress import Reporter
+
+    limits = _given(latency=latency, params=params, macs=macs, memory=memory) | dict(budgets or {})
+    path = again(Path(run), limits, Reporter(quiet), solver=solver, trust_code=trust_code)
+    return load(path, trust_code=trust_code)
+
+
+def compress(
+    model: nn.Module | str | Path,
+    data: str | Path | None = None,
+    *,
+    out: str | Path | None = None,
+    latency: Amount | None = None,
+    params: Amount | None = None,
+    macs: Amount | None = None,
+    memory: Amount | None = None,
+    budgets: Mapping[str, Amount] | None = None,
+    trust_code: bool = False,
+    quiet: bool | None = None,
+    **options: Any,
+) -> Result:
+    """Make a network smaller inside budgets: BayesNAS's structural compression, an exact solver, fine-tuning.
+
+    `model` is an `nn.Module`, ``"package.module:function"`` or a run directory (`trust_code`: see `solve`); `data` as
+    for `fit`. Budgets as there, or as shares of the given network: ``compress(net, "photos/", latency="2ms",
+    macs="40%")``. Other options are the command line's: `structures` ("filter,shape"), `effort`, `rounds`, `epochs`,
+    `strength`, `costs`, `solver`, `device`, `seed`, ...
+    """
+    from sartor.compression.given import default_folder, inherited
+    from sartor.compression.options import from_mapping
+    from sartor.compression.order import compress as run
+    from sartor.runs.progress import Reporter
+
+    named = isinstance(model, (str, Path))
+    name = str(model) if named else f"{type(model).__module__}:{type(model).__qualname__}"
+    limits = _given(latency=latency, params=params, macs=macs, memory=memory) | dict(budgets or {})
+    values = {"model": name, "budgets": limits, **options} | ({} if data is None else {"data": str(data)})
+    values = inherited(values) if named else values
+    if "data" not in values:
+        raise BadInput("the images are missing: give a folder of images, or a name such as 'digits'.")
+    folder = Path(out) if out is not None else default_folder(name)
+    path = run(
+        from_mapping(values), folder, Reporter(quiet), None if isinstance(model, (str, Path)) else model, trust_code
+    )
+    return load(path, trust_code=trust_code or ":" in name)
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    """Only what was given."""
+    return {name: value for name, value in values.items() if value is not None}

@@ -1,0 +1,27 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from sartor.core.errors import BadInput
+
+Budgets = Annotated[list[str] | None, typer.Option(
+    "--budget", help="A budget of any cost, e.g. params=2M, or of your own: energy=3mJ.")]  # fmt: skip
+Costs = Annotated[list[str] | None, typer.Option(
+    "--cost", help="A cost to measure though it has no budget: a name, or package.module:Class.")]  # fmt: skip
+Solver = Annotated[str | None, typer.Option("--solver", help="Who decides; `sartor list` names them. Default auto.")]
+TrustCode = Annotated[bool, typer.Option("--trust-code", help="Import the code that the run's own files name.")]
+
+
+def named_budgets(texts: list[str] | None) -> dict[str, str]:
+    """``--budget NAME=AMOUNT``, by name."""
+    found = {}
+    for text in texts or []:
+        name, equals, amount = text.partition("=")
+        if not (name and equals and amount):
+            raise BadInput(f"--budget must be NAME=AMOUNT, such as params=2M, but got {text!r}.")
+        found[name] = amount
+    return found

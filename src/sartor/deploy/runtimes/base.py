@@ -1,0 +1,106 @@
+"""The contract of a runtime: how a network is loaded and called where it is deployed."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import nn
+
+from sartor.core.errors import BadInput
+from sartor.core.registry import RUNTIMES, TARGETS
+from sartor.deploy.timing import Workload, visit
+
+Pixels = np.ndarray[Any, np.dtype[np.float32]]
+
+
+class Reference(nn.Sequential):
+    """The fixed workload by which the machine's speed is compared between two moments."""
+
+    shape = (16, 16, 16)
+
+    def __init__(self) -> None:
+        layers: list[nn.Module] = []
+        for _ in range(4):
+            layers += [
+                nn.Conv2d(16, 32, 1),
+                nn.ReLU(),
+                nn.Conv2d(32, 32, 3, padding=1, groups=32),
+                nn.Conv2d(32, 16, 1),
+            ]
+        super().__init__(*layers)
+
+
+@contextmanager
+def threads_of_torch(threads: int) -> Iterator[None]:
+    """`threads` for PyTorch's operators; the caller's number comes back afterwards."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runtime(ABC):
+    """A frozen dataclass: one way of calling networks on one device, with so many threads and images a call."""
+
+    devices: ClassVar[tuple[str, ...]] = ("cpu",)
+    exported: ClassVar[bool] = True  # it loads the exported file; else the module as it is in Python
+
+    device: str = "cpu"
+    threads: int = 1
+    batch: int = 1
+    target: str = "local"
+
+    def __post_init__(self) -> None:
+        if self.threads < 1 or self.batch < 1:
+            raise BadInput(f"threads and batch must be at least 1, but got {self.threads} and {self.batch}.")
+        if self.device not in self.devices:
+            others = [n for n in RUNTIMES.names() if self.device in RUNTIMES[n].devices]
+            hint = f": add --runtime {others[0]}" if others else ""
+            raise BadInput(
+                f"{self.name} runs on device {' or '.join(self.devices)}, but the device is {self.device!r}{hint}."
+            )
+
+    @property
+    def name(self) -> str:
+        """As certificates write it."""
+        return str(RUNTIMES.reference(self))
+
+    @abstractmethod
+    def version(self) -> str:
+        """Of the runtime itself: another one may be faster."""
+
+    @abstractmethod
+    def prepare(self, model: nn.Module | Path, pixels: Pixels) -> Workload:
+        """One inference of `model` (a module, or where `exported` a file) on `pixels`, as a call that gives logits."""
+
+    def run(self, model: nn.Module | Path, pixels: Pixels) -> np.ndarray[Any, Any]:
+        """The logits."""
+        return np.asarray(self.prepare(model, pixels)())
+
+    def time(self, call: Workload, seconds: float) -> list[float]:
+        """Milliseconds of every call during `seconds`."""
+        return visit(call, seconds)
+
+    def workload(self, model: nn.Module | Path, in_shape: Sequence[int]) -> Workload:
+        """One inference on a fixed random batch."""
+        if isinstance(model, Path) and not model.is_file():
+            raise BadInput(f"{model} must be an exported network, but there is no such file.")
+        return self.prepare(model, np.random.default_rng(0).random((self.batch, *in_shape), np.float32) * 255)
+
+    def identity(self) -> dict[str, Any]:
+        """What a measured time depends on besides the network; times of different identities never mix."""
+        where: dict[str, Any] = TARGETS[self.target]().identity(self.device)
+        return where | {
+            "threads": self.threads, "batch": self.batch, "runtime": self.name, "runtime_version": self.version(),
+            "torch": str(torch.__version__),
+        }  # fmt: skip

@@ -1,0 +1,34 @@
+"""ONNX Runtime on a CPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+from torch import nn
+
+from sartor.core.errors import require
+from sartor.deploy.module import onnx_graph, session
+from sartor.deploy.runtimes.base import Pixels, Runtime
+from sartor.deploy.timing import Workload
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class OnnxRuntime(Runtime):
+    """ONNX Runtime on this machine's CPU: the exported file, one operator after another."""
+
+    def version(self) -> str:
+        """Of the package."""
+        return str(require("onnxruntime", "onnx").__version__)
+
+    def prepare(self, model: nn.Module | Path, pixels: Pixels) -> Workload:
+        """A session with its input in place."""
+        source = onnx_graph(model, pixels.shape[1:], self.batch) if isinstance(model, nn.Module) else model
+        run = session(source, self.threads)
+        feed = {run.get_inputs()[0].name: pixels}
+        return lambda: run.run(None, feed)[0]
+
+
+PLUGIN = OnnxRuntime

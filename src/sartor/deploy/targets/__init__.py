@@ -1,0 +1,1 @@
+"""Targets: where a network is deployed and timed."""

@@ -1,0 +1,188 @@
+"""One set of budgets on one search: what the stages after it ask for, whichever command they belong to."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+
+from sartor.core.arch import Arch
+from sartor.core.errors import Infeasible
+from sartor.core.quadratic import Limit, Quadratic
+from sartor.costs.base import Cost, CostTable, Measured, Tick, cache_folder
+from sartor.engine import checkpoint
+from sartor.pipeline.context import Context, Search
+from sartor.runs.directory import Run
+from sartor.spaces.base import Space, new_supernet
+
+
+@dataclass(frozen=True, eq=False)
+class Start:
+    """A network about to be trained; `masks` say which of its weights are alive, where not all are."""
+
+    net: nn.Module
+    teacher: nn.Module | None = None
+    masks: Mapping[str, Tensor] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)  # further entries of training.json
+
+
+@dataclass(frozen=True, eq=False)
+class Cut(ABC):
+    """Where the files go, and which budgets must hold."""
+
+    advice: ClassVar[str] = "choose another space"
+    subject: ClassVar[str] = "any network of this space"
+    traded: ClassVar[bool] = True  # whether the frontier of all trade-offs is written
+
+    context: Context
+    run: Run
+
+    @property
+    @abstractmethod
+    def budgets(self) -> Mapping[str, float]:
+        """In the costs' own units."""
+
+    @property
+    @abstractmethod
+    def space(self) -> Space:
+        """What is chosen from."""
+
+    @abstractmethod
+    def goal(self) -> Quadratic:
+        """The score."""
+
+    @abstractmethod
+    def start(self, arch: Arch) -> Start:
+        """The chosen network with the weights that it inherits."""
+
+    def phase(self, arch: Arch) -> str:
+        """A name for the network's training: another architecture must never resume from its checkpoint."""
+        return named(arch.picks)
+
+    @abstractmethod
+    def described(self) -> dict[str, Any]:
+        """How to build the network again, for arch.json."""
+
+    def decided(self, arch: Arch) -> list[str]:
+        """Files of its own that follow from the decision."""
+        return []
+
+    def network(self, arch: Arch) -> nn.Module:
+        """A network of the space, for its shapes: to be timed, or to take trained weights."""
+        return self.space.network(arch, self.context.task)
+
+    def trained(self) -> nn.Module:
+        """The trained network, on the CPU."""
+        net = self.network(chosen(self.run))
+        net.load_state_dict(checkpoint.load(self.run.path / "model/trained.safetensors"))
+        return net.cpu().eval()
+
+    # costs -------------------------------------------------------------------------------------
+
+    def price(self, cost: Cost, tick: Tick) -> CostTable:
+        """The cost's table over the space."""
+        return cost.table(self.space, self.context.task, tick, cache_folder())
+
+    def tables(self) -> dict[str, CostTable]:
+        """The cost tables, with the corrections that this budget's measurements brought."""
+        own = {n: self.run.path / f"{n}.json" for n in self.context.costs}
+        return {
+            n: CostTable.from_json(
+                self.run.read(path.name) if path.exists() else self.context.run.read(f"costs/{n}.json")
+            )
+            for n, path in own.items()
+        }
+
+    def limits(self, tables: Mapping[str, CostTable]) -> tuple[Limit, ...]:
+        """The budgets and the space's own rules."""
+        budgets = (Limit(name, tables[name].form, high) for name, high in self.budgets.items())
+        return (*budgets, *self.space.rules)
+
+    @property
+    def measured(self) -> list[str]:
+        """The budgets that only a measurement can confirm."""
+        return [n for n in self.budgets if self.context.costs[n].measured]
+
+    @property
+    def axis(self) -> str:
+        """The cost that the frontier is drawn against: the first measured budget, else the first; one at any rate."""
+        costs = self.context.costs
+        every = [n for n in costs if costs[n].measured] + [n for n in costs if n == Cost.guide] + list(costs)
+        return next(iter((*self.measured, *self.budgets, *every)))
+
+    def measure(self, name: str, net: nn.Module, table: CostTable | None = None, file: Path | None = None) -> Measured:
+        """What a network comes to as deployed: counted or measured once, for all processes."""
+        c, found = self.context, None
+        if c.run.writer:
+            found = c.costs[name].measure(c.deployed(net), c.shape, file=file, table=table, say=c.run.log)
+        agreed: Measured = c.engine.agree(found)
+        return agreed
+
+    def correct(self, table: CostTable, arch: Arch, amount: float, both_ways: bool = False) -> CostTable:
+        """The table after a measurement of `arch`, kept beside this budget's files."""
+        table = self.context.costs[table.cost].correct(table, arch, amount, both_ways)
+        self.run.write(f"{table.cost}.json", table.to_json())
+        self.context.engine.barrier()
+        return table
+
+    def impossible(self, name: str, asked: float, least: float) -> Infeasible:
+        """The error that says by how much."""
+        kind = self.context.costs[name].kind
+        return Infeasible(
+            f"{name} <= {kind.show(asked)} cannot be met: the least {self.subject} needs is {kind.show(least)}. "
+            f"Raise the budget or {self.advice}.",
+            limit=name, asked=asked, least=least,
+        )  # fmt: skip
+
+
+def named(picks: object) -> str:
+    """``network-`` and a hash: the seeds of its training depend on it, so that it stays what it was."""
+    return f"network-{hashlib.sha256(repr(picks).encode()).hexdigest()[:8]}"
+
+
+def chosen(run: Run) -> Arch:
+    """The architecture that the solve stage wrote."""
+    return Arch(tuple(int(p) for p in run.read("solution.json")["solution"]["picks"]))
+
+
+@dataclass(frozen=True, eq=False)
+class FitCut(Cut):
+    """A budget on a fit's search."""
+
+    context: Search
+    limited: Mapping[str, float]
+
+    @property
+    def budgets(self) -> Mapping[str, float]:
+        """As they were asked."""
+        return self.limited
+
+    @property
+    def space(self) -> Space:
+        """The one that was searched."""
+        return self.context.space
+
+    def goal(self) -> Quadratic:
+        """The score that the search stage wrote."""
+        return Quadratic.from_json(self.context.run.read("score.json")["score"])
+
+    def start(self, arch: Arch) -> Start:
+        """From the search's weights where it left any, with the heaviest network as teacher; else from scratch."""
+        c, folder = self.context, self.context.run.path / "search"
+        if not (folder / "supernet.safetensors").exists():
+            return Start(c.engine.place(self.network(arch)))
+        supernet = new_supernet(c.space, c.task)
+        supernet.load_state_dict(checkpoint.load(folder / "supernet.safetensors"))
+        teacher = self.network(c.space.heaviest)
+        teacher.load_state_dict(checkpoint.load(folder / "teacher.safetensors"))
+        net = c.engine.place(supernet.extract(arch))
+        return Start(net, c.engine.place(teacher).eval().requires_grad_(False))
+
+    def described(self) -> dict[str, Any]:
+        """The space."""
+        return {"space": self.context.config()["space"]}
