@@ -156,7 +156,7 @@ class Files:
     def priced(self) -> dict[str, CostTable]:
         """All cost tables as the search priced them, those of times first."""
         found = {p.stem: read_file(p, CostTable) for p in sorted((self.base / "costs").glob("*.json"))}
-        return dict(sorted(found.items(), key=lambda item: item[1].kind != "time"))
+        return dict(sorted(found.items(), key=lambda item: item[1].kind.name != "time"))
 
     @cached_property
     def tables(self) -> dict[str, CostTable]:
@@ -180,6 +180,6 @@ class Files:
         }
 
     @cached_property
-    def kinds(self) -> dict[str, str]:
+    def kinds(self) -> dict[str, Any]:
         """The kind of quantity (see `sartor.core.units`) of every cost."""
-        return {n: t.kind for n, t in self.tables.items()} | {n: e.kind for n, e in self.verified.items()}
+        return {n: t.kind.to_json() for n, t in self.tables.items()} | {n: e.kind for n, e in self.verified.items()}
