@@ -430,3 +430,17 @@ def test_ticks_lie_inside_and_are_few(values):
     ticks = scale.ticks()
     assert 1 <= len(ticks) <= 8
     assert all(scale.low - 1e-9 * abs(scale.low) <= t <= scale.high * (1 + 1e-9) + 1e-12 for t in ticks)
+
+
+def test_another_metric_is_called_by_its_name(fabricate):
+    run = fabricate()
+    run.change("training.json", lambda t: t.update(metric="mean average precision"))
+    text = Tags(page_of(run.path)).text
+    assert "90.0 % mean average precision on 120 test images" in text
+    assert "test images right" not in text
+
+
+def test_rules_speak_of_what_the_space_says_its_options_differ_by(fabricate):
+    run = fabricate()
+    run.change("solution.json", lambda s: s["drawing"]["aspects"][1].update(name="window"))
+    assert "In stage1, raising window from 3 to 5 adds" in Tags(page_of(run.path)).text

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from sartor.core.arch import Choice
+from sartor.spaces.drawing import Drawing
 
 WORDS = {"e": "expansion", "k": "kernel", "se": "squeeze-excitation"}
 
@@ -23,6 +24,16 @@ def factors(option: str) -> dict[str, str]:
         name, level = match.groups()
         found[WORDS.get(name, name)] = "on" if level is None else level
     return found if any(level != "on" for level in found.values()) else {}
+
+
+def drawn(drawing: Drawing) -> Parse:
+    """What the space itself says its options differ by; by their names where it says nothing."""
+
+    def read(option: str) -> dict[str, str]:
+        named = zip(drawing.aspects, drawing.options.get(option, ()), strict=False)
+        return {a.name: "on" if v is True else f"{v:g}" for a, v in named if v is not False}
+
+    return read if drawing.options else factors
 
 
 def place(choice: Choice) -> tuple[str, str]:

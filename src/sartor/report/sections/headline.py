@@ -66,6 +66,8 @@ def _accuracy(files: Files) -> dict[str, str] | None:
     if data is None:
         return {"value": text, "label": "of the test images right", "more": ""}
     count = len(data.test)
+    if training.metric != "accuracy":
+        return {"value": text, "label": f"{training.metric} on {count} test images", "more": ""}
     low, high = wilson(training.test_accuracy / 100, count)
     more = f"95 % interval {100 * low:.1f} to {100 * high:.1f} %; none of them was searched or trained on"
     return {"value": text, "label": f"of {count} test images right", "more": more}

@@ -17,12 +17,18 @@ def why(files: Files) -> dict[str, Any] | None:
     if learnt is None or not learnt.choices:
         return None
     from sartor.insight.explain import explain
+    from sartor.insight.factors import drawn
 
     axis = points.axis if points else next(iter(tables), "")
     costs = {axis: tables[axis].form} if axis in tables else {}
     unit = percent_suffix(files.unit).strip() or files.unit
     found = explain(
-        learnt.score, learnt.choices, costs, unit=unit, cost_units={axis: _UNITS[files.kinds.get(axis, "count")]}
+        learnt.score,
+        learnt.choices,
+        costs,
+        parse=drawn(files.drawing),
+        unit=unit,
+        cost_units={axis: _UNITS[files.kinds.get(axis, "count")]},
     )
     looked = len(found["groups"]) + len(found["trends"])
     return {
