@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from sartor.core.quadratic import Quadratic
+from sartor.core.units import TIME, Kind
 from sartor.runs import schema
 from sartor.runs.codec import RunFile
 
@@ -23,6 +24,8 @@ def example(hint):
         return tuple(example(a) for a in (args[:1] * 2 if args[-1] is Ellipsis else args))
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return {"key": example(args[1])}
+    if hint is Kind:
+        return TIME
     if hint is Quadratic:
         return Quadratic((2, 2), 1.0, {0: np.array([0.1, 0.2])})
     if dataclasses.is_dataclass(hint):
@@ -38,7 +41,9 @@ def required(kind, data, path=()):
         key, hint = field.name.rstrip("_"), hints[field.name]
         if field.default is field.default_factory is dataclasses.MISSING:
             yield (*path, key)
-        inner = [a for a in (hint, *typing.get_args(hint)) if dataclasses.is_dataclass(a) and a is not Quadratic]
+        inner = [
+            a for a in (hint, *typing.get_args(hint)) if dataclasses.is_dataclass(a) and a not in (Kind, Quadratic)
+        ]
         value = data.get(key)
         if not inner or not value:
             continue

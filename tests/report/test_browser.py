@@ -1,5 +1,6 @@
 """The report in a real browser: it opens from disk without a network, and its slider picks networks."""
 
+import json
 import os
 import re
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 
 from sartor.core import units
 from sartor.report.build import build
+from sartor.report.sections.frontier import notation
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = Path(os.environ.get("CHROMIUM", "/usr/bin/chromium"))
@@ -154,7 +156,8 @@ def test_quantities_are_written_as_on_the_command_line(opened, fabricate):
         ("bytes", (517_300.0,)),
     ):
         for value in values:
-            assert page.evaluate(f"show({value}, '{kind}')").replace("µ", "u") == units.show(value, kind)
+            kind_ = json.dumps(notation(units.KINDS[kind]))
+            assert page.evaluate(f"show({value}, {kind_})").replace("µ", "u") == units.show(value, kind)
 
 
 @pytest.mark.parametrize("generic", [False, True])

@@ -23,7 +23,7 @@ from sartor.report.build import build
 from sartor.report.files import Files
 from sartor.report.sections.decisions import effects
 from sartor.report.sections.network import legend, looks
-from sartor.report.text import Unit, seconds, signed, typed, wilson
+from sartor.report.text import Unit, option, seconds, signed, wilson
 from sartor.runs import schema
 from sartor.runs.codec import encode
 from sartor.spaces.drawing import Aspect, Drawing
@@ -174,8 +174,8 @@ def test_a_method_that_measures_nothing(fabricate):
 def test_a_space_of_another_shape(fabricate):
     run = fabricate(generic=True)
     text = Tags(page_of(run.path)).text
-    for choice, option in run.points.arch(run.points.best(run.generous())).named(run.choices).items():
-        assert f"{choice} {option}" in text
+    for choice, picked in run.points.arch(run.points.best(run.generous())).named(run.choices).items():
+        assert f"{choice} {picked}" in text
 
 
 def test_an_empty_frontier_is_said(fabricate):
@@ -410,15 +410,19 @@ def test_no_space_is_known_by_name():
 
 
 @pytest.mark.parametrize(("value", "kind"), [(0.7, "time"), (4e6, "count"), (146_994.0, "count"), (588e3, "bytes")])
-def test_typed_quantities_read_back_exactly(value, kind):
-    assert units.parse(typed(value, kind), kind) == value
+def test_budgets_as_options_read_back_exactly(value, kind):
+    flag, amount = option("latency", value, units.KINDS[kind]).split(" ")
+    assert flag == "--latency"
+    assert units.parse(amount, kind) == value
+    energy = units.Kind("energy", {"uJ": 1e-3, "mJ": 1.0, "J": 1e3})
+    assert option("energy", 3.0, energy) == "--budget energy=3mJ"
 
 
 def test_numbers_for_people():
     assert (signed(0.5), signed(-0.5), signed(-1e-9)) == ("+0.50", "−0.50", "0.00")
     assert (seconds(0.31), seconds(125), seconds(12_000)) == ("0.3 s", "2 min 5 s", "3 h 20 min")
-    assert Unit.of([0.004, 0.012], "time").difference(0.0123) == "+12.3 µs"
-    assert Unit.of([], "time").difference(0.0) == "0 µs"
+    assert Unit.of([0.004, 0.012], units.TIME).difference(0.0123) == "+12.3 µs"
+    assert Unit.of([], units.TIME).difference(0.0) == "0 µs"
     low, high = wilson(0.9, 100)
     assert low < 0.9 < high
     assert wilson(1.0, 10)[1] == pytest.approx(1.0)

@@ -7,6 +7,7 @@ from schemas import FILES, example, required
 
 from sartor.core.errors import RunError
 from sartor.core.quadratic import Quadratic
+from sartor.core.units import COUNT
 from sartor.runs import schema
 from sartor.runs.codec import decode, encode, from_file, to_file
 from sartor.runs.directory import Run, read_file
@@ -68,7 +69,7 @@ def test_formats_older_and_newer(tmp_path):
 
 
 def test_what_is_optional_is_left_out_and_unknown_keys_of_facts_are_kept(tmp_path):
-    counted = schema.Verified(kind="count", measured=2.0, predicted=2.0)
+    counted = schema.Verified(kind=COUNT, measured=2.0, predicted=2.0)
     assert encode(counted) == {"kind": "count", "measured": 2.0, "predicted": 2.0}
     facts = decode(schema.Facts, {"heaviest_accuracy": 90, "steps": 20}, "x: ")
     assert facts == schema.Facts(heaviest_accuracy=90.0, others={"steps": 20})
@@ -79,7 +80,7 @@ def test_a_cost_table_has_a_format_too(tmp_path):
     from sartor.costs.base import CostTable, Price
 
     run = Run(tmp_path, Reporter(silent=True))
-    table = CostTable("params", "count", {"part": Price.exact(3.0)}, Quadratic((2,), 1.0))
+    table = CostTable("params", COUNT, {"part": Price.exact(3.0)}, Quadratic((2,), 1.0))
     run.save(table, "costs/params.json")
     assert json.loads((tmp_path / "costs/params.json").read_text())["format"] == 2
     assert plain(read_file(tmp_path / "costs/params.json", CostTable)) == plain(table)

@@ -12,6 +12,7 @@ from sartor.core.arch import Choice
 from sartor.core.config import read_toml
 from sartor.core.errors import RunError
 from sartor.core.quadratic import Quadratic
+from sartor.core.units import COUNT, TIME, Kind
 from sartor.costs.base import CostTable
 from sartor.runs.codec import RunFile, decode, rest
 from sartor.runs.directory import read_file
@@ -156,7 +157,7 @@ class Files:
     def priced(self) -> dict[str, CostTable]:
         """All cost tables as the search priced them, those of times first."""
         found = {p.stem: read_file(p, CostTable) for p in sorted((self.base / "costs").glob("*.json"))}
-        return dict(sorted(found.items(), key=lambda item: item[1].kind.name != "time"))
+        return dict(sorted(found.items(), key=lambda item: item[1].kind != TIME))
 
     @cached_property
     def tables(self) -> dict[str, CostTable]:
@@ -180,6 +181,10 @@ class Files:
         }
 
     @cached_property
-    def kinds(self) -> dict[str, Any]:
-        """The kind of quantity (see `sartor.core.units`) of every cost."""
-        return {n: t.kind.to_json() for n, t in self.tables.items()} | {n: e.kind for n, e in self.verified.items()}
+    def kinds(self) -> dict[str, Kind]:
+        """The kind of quantity of every cost."""
+        return {n: t.kind for n, t in self.tables.items()} | {n: e.kind for n, e in self.verified.items()}
+
+    def kind(self, name: str) -> Kind:
+        """The kind of quantity of a cost; a count where no file says."""
+        return self.kinds.get(name, COUNT)

@@ -33,18 +33,11 @@ function addCopyButtons() {
   }
 }
 
-// The same writing of quantities as sartor.units.show.
+// The same writing of quantities as sartor.core.units.Kind.show.
 function show(value, kind, digits = 4) {
-  const write = (v) => String(Number(v.toPrecision(digits)));
-  if (kind === "time") {
-    if (value >= 1e4) return write(value / 1e3) + " s";
-    return value >= 0.1 || value === 0 ? write(value) + " ms" : write(value * 1e3) + " µs";
-  }
-  const unit = kind === "bytes" ? "B" : "";
-  for (const [scale, prefix] of [[1e9, "G"], [1e6, "M"], [1e3, "K"]]) {
-    if (Math.abs(value) >= scale) return write(value / scale) + " " + prefix + unit;
-  }
-  return write(value) + (unit ? " B" : "");
+  const fits = kind.shown.find(([, , least]) => Math.abs(value) >= least) || kind.shown.at(-1);
+  const [unit, size] = value === 0 ? [kind.own, 1] : fits;
+  return (String(Number((value / size).toPrecision(digits))) + " " + unit.replace("us", "µs")).trimEnd();
 }
 
 function explore(data) {
@@ -52,7 +45,7 @@ function explore(data) {
   const error = document.getElementById("budget-error"), area = document.getElementById("frontier-area");
   const slots = document.querySelectorAll("#architecture .slot");
   const scale = Object.fromEntries(Object.entries(area.dataset).map(([k, v]) => [k, Number(v)]));
-  const last = data.cost.length - 1;
+  const last = data.cost.length - 1, kind = data.kinds[data.axis];
 
   // The shortest budget that still admits point n and not the next one.
   function budgetOf(n) {
@@ -66,7 +59,7 @@ function explore(data) {
 
   function parse(text) {
     const match = /^\s*(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*([A-Za-zµμ]*)\s*$/.exec(text);
-    const unit = match && data.units[data.kind][match[3]];
+    const unit = match && data.units[match[3]];
     return match && unit !== undefined ? Number(match[1] + (match[2] || "")) * unit : null;
   }
 
@@ -104,7 +97,7 @@ function explore(data) {
     const budget = asked ?? budgetOf(n);
     error.hidden = true;
     slider.value = n;
-    slider.setAttribute("aria-valuetext", show(budget, data.kind));
+    slider.setAttribute("aria-valuetext", show(budget, kind));
     if (parse(box.value) !== budget) box.value = command(budget);  // what was typed stays as it was typed
     const left = 100 * (data.cost[n] - scale.low) / (scale.high - scale.low);
     const bottom = 100 * (data.score[n] - scale.bottom) / (scale.top - scale.bottom);
@@ -121,19 +114,15 @@ function explore(data) {
       over.textContent = beyond ? "over your " + show(limit, data.kinds[name]) : "";
       over.classList.toggle("over", beyond);
     }
-    document.getElementById("cut-options").textContent = "--" + data.axis + " " + command(budget);
+    document.getElementById("cut-options").textContent = data.flag + command(budget);
     draw(n);
   }
 
-  // As the command line reads it: every kind in Sartor's own unit, without loss.
+  // As the command line reads it, without loss.
   function command(budget) {
     const exact = Number(budget.toPrecision(12));
-    if (data.kind === "time") return exact + "ms";
-    const unit = data.kind === "bytes" ? "B" : "";
-    for (const [scaled, prefix] of [[1e9, "G"], [1e6, "M"], [1e3, "K"]]) {
-      if (exact >= scaled) return Number((exact / scaled).toPrecision(12)) + prefix + unit;
-    }
-    return exact + unit;
+    const [unit, size] = kind.shown.find(([, scale]) => exact >= scale) || [kind.own, 1];
+    return Number((exact / size).toPrecision(12)) + unit;
   }
 
   function typedBudget() {
@@ -142,7 +131,7 @@ function explore(data) {
     if (n >= 0) return pick(n, budget);
     error.textContent = budget === null
       ? `“${box.value}” is not a budget: give a number with a unit, such as ${box.getAttribute("aria-label").split("such as ")[1]}.`
-      : `No network of this space needs so little: the least is ${show(data.cost[0], data.kind)}.`;
+      : `No network of this space needs so little: the least is ${show(data.cost[0], kind)}.`;
     error.hidden = false;
   }
 

@@ -8,14 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from sartor.core import units
+from sartor.core.units import Kind
 
-# Name, size in Sartor's own unit, and the least value for which it is used.
-_UNITS = {
-    "time": (("s", 1e3, 1e4), ("ms", 1.0, 0.1), ("µs", 1e-3, 0.0)),
-    "bytes": (("GB", 1e9, 1e9), ("MB", 1e6, 1e6), ("KB", 1e3, 1e3), ("B", 1.0, 0.0)),
-    "count": (("G", 1e9, 1e9), ("M", 1e6, 1e6), ("K", 1e3, 1e3), ("", 1.0, 0.0)),
-}
+_FLAGS = ("latency", "params", "macs", "memory")  # budgets with an option of their own
 
 
 class Html(str):
@@ -44,9 +39,9 @@ def signed(value: float, places: int = 2) -> str:
     return text[1:] if float(text) == 0 else text.replace("-", "−")
 
 
-def amount(value: float, kind: str, digits: int = 4) -> str:
+def amount(value: float, kind: Kind, digits: int = 4) -> str:
     """A quantity with its unit, as `sartor.core.units` writes it."""
-    return units.show(float(f"{value:.{digits}g}"), kind).replace("us", "µs").replace("-", "−")
+    return kind.show(float(f"{value:.{digits}g}")).replace(" us", " µs").replace("-", "−")
 
 
 @dataclass(frozen=True)
@@ -58,11 +53,12 @@ class Unit:
     places: int
 
     @classmethod
-    def of(cls, values: Iterable[float], kind: str) -> Unit:
+    def of(cls, values: Iterable[float], kind: Kind) -> Unit:
         """The unit in which the largest of the values reads best, with places for three digits of it."""
         most = max((abs(v) for v in values), default=0.0)
-        name, size = next((n, s) for n, s, least in _UNITS.get(kind, _UNITS["count"]) if most >= least)
-        return cls(name, size, max(0, 2 - math.floor(math.log10(most / size))) if most else 0)
+        name = next((unit for unit, least in kind.shown.items() if most >= least), list(kind.shown)[-1])
+        size = kind.scales[name]
+        return cls(name.replace("us", "µs"), size, max(0, 2 - math.floor(math.log10(most / size))) if most else 0)
 
     def plain(self, value: float) -> str:
         """The number alone, for axes whose title names the unit."""
@@ -77,18 +73,14 @@ class Unit:
         return f"{signed(value / self.size, self.places)} {self.name}".rstrip()
 
 
-def typed(value: float, kind: str) -> str:
-    """A quantity as it is typed on the command line: ``0.7ms``, ``4M``; nothing is lost by rounding."""
-    for digits in (4, 6, 9, 17):
-        text = f"{value:.{digits}g}"
-        if float(text) == value:
-            break
-    if kind == "count":
-        for scale, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "K")):
-            short = f"{value / scale:.6g}"
-            if value >= scale and "e" not in short and float(short) * scale == value:
-                return short + suffix
-    return text + {"time": "ms", "bytes": "B"}.get(kind, "")
+def option(name: str, value: float, kind: Kind) -> str:
+    """A budget as it is typed on the command line: ``--latency 0.7ms``, ``--budget energy=3mJ``; nothing is lost."""
+    return f"{flag(name)}{kind.exactly(value)}"
+
+
+def flag(name: str) -> str:
+    """What stands before a budget's amount on the command line: an option of its own, or that of all others."""
+    return f"--{name} " if name in _FLAGS else f"--budget {name}="
 
 
 def seconds(value: float) -> str:

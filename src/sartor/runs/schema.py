@@ -13,12 +13,12 @@ from typing import Any, ClassVar
 from sartor.core.arch import Arch, Choice
 from sartor.core.quadratic import Quadratic
 from sartor.core.task import Task
+from sartor.core.units import Kind
 from sartor.runs.codec import RunFile, formerly, rest
 
 Ints = tuple[int, ...]
 Floats = tuple[float, ...]
 Epoch = Mapping[str, float | None]  # an epoch's losses and speed
-KindOf = Any  # a kind of quantity as `sartor.core.units.Kind.to_json` writes it
 Device = Mapping[str, str | int | float | None]  # what measured values depend on
 
 
@@ -280,14 +280,14 @@ class FrontierFile(RunFile):
 
     NAME: ClassVar[str] = "frontier.json"
     axis: str
-    kind: KindOf
+    kind: Kind
     complete: bool
     cost: Floats
     score: Floats
     picks: tuple[Ints, ...]
     costs: Mapping[str, Floats]
     strings: tuple[str, ...]
-    kinds: Mapping[str, KindOf] | None = None  # of every one of the costs
+    kinds: Mapping[str, Kind] | None = None  # of every one of the costs
 
 
 @dataclass(frozen=True)
@@ -324,7 +324,7 @@ class TimingSummary:
 class Measured:
     """One cost of a network as it is."""
 
-    kind: KindOf
+    kind: Kind
     measured: float
     timing: TimingSummary | None = None
 
@@ -584,7 +584,7 @@ class Totals:
 class Change:
     """One cost of the whole network, before and after."""
 
-    kind: KindOf
+    kind: Kind
     before: float
     after: float
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sartor.core.units import COUNT, TIME
 from sartor.report.files import Files
 from sartor.report.text import Unit, amount, number
 from sartor.runs.schema import Change, CompressionFile, LayerSize, LayerTotal, PruningRound, RoundsFile
@@ -41,7 +42,7 @@ class _Units:
 
     @classmethod
     def of(cls, sides: Sequence[LayerTotal]) -> _Units:
-        return cls(Unit.of([s.macs for s in sides], "count"), Unit.of([s.ms for s in sides], "time"))
+        return cls(Unit.of([s.macs for s in sides], COUNT), Unit.of([s.ms for s in sides], TIME))
 
     def cells(self, side: LayerTotal | None) -> list[str]:
         if side is None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from sartor.core.arch import Choice, active
 from sartor.core.quadratic import Array, Quadratic
+from sartor.core.units import Kind
 from sartor.report import figures
 from sartor.report.figures import Row
 from sartor.report.files import Files
@@ -99,7 +100,7 @@ def decisions(files: Files) -> dict[str, Any] | None:
     def entries(hub: bool) -> _Entries:
         errors = spreads(score.errors, choices, hub) if score.errors else None
         own = costs[axis] if axis else None
-        return _Entries(choices, effects(score, choices, hub), errors, own, files.kinds.get(axis or "", "count"))
+        return _Entries(choices, effects(score, choices, hub), errors, own, files.kind(axis or ""))
 
     each, single = entries(hub=True), entries(hub=False)
     drawing, picks = files.drawing, files.solution.solution.picks
@@ -127,7 +128,7 @@ class _Entries:
         values: list[Array],
         errors: list[Array] | None,
         costs: list[Array] | None,
-        kind: str,
+        kind: Kind,
     ) -> None:
         self.choices, self.values, self.errors, self.costs, self.kind = choices, values, errors, costs, kind
 
@@ -194,7 +195,7 @@ class _Entries:
             words += f" ± {_Z * self.errors[i][n]:.2f}"
         return words if self.costs is None else f"{words}, {amount(self.costs[i][n], self.kind, 3)}"
 
-    def table(self, costs: dict[str, list[Array]], kinds: dict[str, str], suffix: str) -> list[dict[str, Any]]:
+    def table(self, costs: dict[str, list[Array]], kinds: dict[str, Kind], suffix: str) -> list[dict[str, Any]]:
         """Every option of every choice: its value, standard error and all its prices."""
         rows = []
         for i, choice in enumerate(self.choices):

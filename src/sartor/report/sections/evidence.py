@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from sartor.core.units import Kind
 from sartor.report import figures
 from sartor.report.figures import Plot, Scale
 from sartor.report.files import Files
@@ -88,7 +89,7 @@ def _rounds(timed: TimingSummary) -> Html:
 
 
 def _timing_rows(entry: Verified, t: TimingSummary) -> list[tuple[str, str]]:
-    show = Unit.of([t.p50 if entry.limit is None else entry.limit], "time").show
+    show = Unit.of([t.p50 if entry.limit is None else entry.limit], entry.kind).show
     rows = [
         ("predicted by the table", show(entry.predicted)),
         ("measured median (p50)", show(t.p50)),
@@ -104,7 +105,7 @@ def _timing_rows(entry: Verified, t: TimingSummary) -> list[tuple[str, str]]:
     return rows
 
 
-def _correction(c: Correction, kind: str) -> dict[str, str]:
+def _correction(c: Correction, kind: Kind) -> dict[str, str]:
     factor = f"{c.measured / c.predicted:.3f}" if c.predicted else ""
     return {"predicted": amount(c.predicted, kind), "measured": amount(c.measured, kind), "factor": factor}
 

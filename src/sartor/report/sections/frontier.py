@@ -7,16 +7,14 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from sartor.core import units
+from sartor.core.units import Kind
 from sartor.report.figures import Plot, Scale
 from sartor.report.files import Files
 from sartor.report.sections.network import looks, slots
-from sartor.report.text import Html, Unit, amount, number, percent_suffix
+from sartor.report.text import Html, Unit, amount, flag, number, percent_suffix
 from sartor.runs.schema import FrontierFile
 
 _MOST = 4000  # points kept in the page; more could not be told apart on any screen
-_EXAMPLES = {"time": "0.7ms", "count": "250K", "bytes": "1.2MB"}
-_UNITS = {name: kind.scales for name, kind in units.KINDS.items()}
 
 
 def frontier(files: Files) -> dict[str, Any] | None:
@@ -33,9 +31,9 @@ def frontier(files: Files) -> dict[str, Any] | None:
     start = _start(data["cost"], limit)
     return {
         "empty": False, "axis": axis, "count": len(points.cost), "shown": len(keep), "last": len(keep) - 1,
-        "figure": _figure(files, data, start), "data": _embedded(data | {"start": start}), "start": start,
-        "slots": slots(files.choices, data["picks"][start], files.drawing), "unit": files.unit, "kind": kind,
-        "limit": None if limit is None else amount(limit, kind), "examples": _EXAMPLES[kind],
+        "figure": _figure(files, data, start, kind), "data": _embedded(data | {"start": start}), "start": start,
+        "slots": slots(files.choices, data["picks"][start], files.drawing), "unit": files.unit,
+        "limit": None if limit is None else amount(limit, kind), "examples": kind.examples,
         "others": [n for n in budgets if n != axis], "costs": list(data["costs"]),
     }  # fmt: skip
 
@@ -57,17 +55,23 @@ def _start(cost: Sequence[float], limit: float | None) -> int:
 def _data(files: Files, points: FrontierFile, keep: list[int]) -> dict[str, Any]:
     choices, drawing = files.choices, files.drawing
     return {
-        "axis": points.axis, "kind": points.kind, "suffix": percent_suffix(files.unit),
+        "axis": points.axis, "flag": flag(points.axis), "suffix": percent_suffix(files.unit),
         "cost": [points.cost[n] for n in keep], "score": [round(points.score[n], 6) for n in keep],
         "picks": [points.picks[n] for n in keep],
         "costs": {name: [float(f"{v[n]:.6g}") for n in keep] for name, v in points.costs.items()},
-        "kinds": {name: files.kinds.get(name, "count") for name in points.costs},
-        "limits": dict(files.solution.budgets), "chosen": files.solution.solution.picks, "units": _UNITS,
+        "kinds": {name: notation(files.kind(name)) for name in points.costs},
+        "limits": dict(files.solution.budgets), "chosen": files.solution.solution.picks,
+        "units": dict(points.kind.scales),
         "names": [c.name for c in choices], "needs": [c.needs for c in choices],
         # A space has few distinct lists of options: each is written once.
         "looks": [[asdict(look) for look in looks(c, drawing)] for c in {c.options: c for c in choices}.values()],
         "which": [list({c.options: 0 for c in choices}).index(c.options) for c in choices],
     }  # fmt: skip
+
+
+def notation(kind: Kind) -> dict[str, Any]:
+    """How the page writes amounts: units from the largest, each with its size and the least amount it is for."""
+    return {"own": kind.unit, "shown": [[u, kind.scales[u], least] for u, least in kind.shown.items()]}
 
 
 def _embedded(data: dict[str, Any]) -> Html:
@@ -76,8 +80,8 @@ def _embedded(data: dict[str, Any]) -> Html:
     return Html(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
 
-def _figure(files: Files, data: dict[str, Any], start: int) -> Html:
-    cost, score, kind = data["cost"], data["score"], data["kind"]
+def _figure(files: Files, data: dict[str, Any], start: int, kind: Kind) -> Html:
+    cost, score = data["cost"], data["score"]
     mine, worth = files.solution.predicted.get(data["axis"]), files.solution.solution.score
     xs = Scale.around([*cost, *([mine] if mine is not None else [])], 0.04)
     ys = Scale.around([*score, worth], 0.08)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from sartor.core.units import TIME
 from sartor.report.files import Files
 from sartor.report.text import Unit, amount, number, percent_suffix, wilson
 from sartor.runs.schema import SplitsFile, TrainingFile, Verified, VerifyFile
@@ -31,7 +32,7 @@ def _budgets(files: Files) -> list[dict[str, Any]]:
     """Every budget: asked, predicted and measured, and where each lies on a bar that ends a little past the limit."""
     cards = []
     for name, asked in files.solution.budgets.items():
-        entry, kind = files.verified.get(name), files.kinds.get(name, "count")
+        entry, kind = files.verified.get(name), files.kind(name)
         predicted = entry.predicted if entry else files.solution.predicted.get(name)
         measured, timing = (entry.measured, entry.timing) if entry else (None, None)
         shown, p95 = measured if measured is not None else predicted, timing.p95 if timing else None
@@ -39,7 +40,7 @@ def _budgets(files: Files) -> list[dict[str, Any]]:
         show = Unit.of([asked], kind).show  # one unit a card: 0.085 ms of 0.1 ms, not 85 µs of it
         places = (("asked", asked), ("predicted", predicted), ("shown", shown), ("p95", p95))
         cards.append({
-            "name": name, "asked": show(asked), "holds": entry.holds if entry else None, "timed": kind == "time",
+            "name": name, "asked": show(asked), "holds": entry.holds if entry else None, "timed": kind == TIME,
             "value": show(shown) if shown is not None else "?",
             "predicted": None if predicted is None else show(predicted),
             "measured": None if measured is None else show(measured),
@@ -55,7 +56,7 @@ def _others(files: Files) -> list[tuple[str, str]]:
     """The costs that nobody limited."""
     values = {n: e.measured for n, e in files.verified.items()} or files.solution.predicted
     limited = files.solution.budgets
-    return [(n, amount(v, files.kinds.get(n, "count"))) for n, v in values.items() if n not in limited]
+    return [(n, amount(v, files.kind(n))) for n, v in values.items() if n not in limited]
 
 
 def _accuracy(files: Files) -> dict[str, str] | None:

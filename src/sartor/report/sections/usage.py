@@ -7,7 +7,7 @@ import shlex
 from typing import Any
 
 from sartor.report.files import Files
-from sartor.report.text import Html, esc, typed
+from sartor.report.text import Html, esc, option
 from sartor.runs.schema import Environment, Preprocessing
 
 _ONNX = """\
@@ -110,7 +110,7 @@ def _again(files: Files) -> str:
     command = f"sartor fit --config {here(files, 'sh', up=True, inside='/config.toml')} --out again"
     if files.is_cut:
         budgets = files.solution.budgets.items()
-        words = " ".join(f"--{esc(n)} {esc(typed(v, files.kinds.get(n, 'count')))}" for n, v in budgets)
+        words = " ".join(esc(option(n, v, files.kind(n))) for n, v in budgets)
         command += f"\nsartor solve again {words}"
     return command
 

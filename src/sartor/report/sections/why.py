@@ -8,8 +8,6 @@ from sartor.report.files import Files
 from sartor.report.text import amount, percent_suffix, signed
 from sartor.runs.schema import FrontierFile
 
-_UNITS = {"time": "ms", "bytes": "B", "count": ""}
-
 
 def why(files: Files) -> dict[str, Any] | None:
     """What `sartor.insight.explain` says for certain, with prices on the frontier's axis."""
@@ -28,7 +26,7 @@ def why(files: Files) -> dict[str, Any] | None:
         costs,
         parse=drawn(files.drawing),
         unit=unit,
-        cost_units={axis: _UNITS[files.kinds.get(axis, "count")]},
+        cost_units={axis: files.kind(axis).unit},
     )
     looked = len(found["groups"]) + len(found["trends"])
     return {
