@@ -50,7 +50,7 @@ def live_vertices(matrix: Matrix) -> list[int]:
 
 
 def fingerprints(matrix: Matrix, labels: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """A number a graph, from one adjacency for all or one each, and labels (graphs, vertices).
+    """A number per graph, from one adjacency for all or one each, and labels (graphs, vertices).
 
     As NAS-Bench-101's own hash: labels and degrees, mixed along edges in both directions as often as there are
     vertices; here with 64-bit multiplications in place of MD5, and sums, which know no order, in place of sorting.

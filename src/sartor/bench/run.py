@@ -154,9 +154,8 @@ def _binas(bench: Bench, queries: int, rng: np.random.Generator) -> int:
     return bench.best(score)
 
 
-_QUERYING: dict[str, Callable[[Bench, int, np.random.Generator], int]] = {
-    "random": _random, "evolution": _evolution, "binas": _binas,
-}  # fmt: skip
+_Query = Callable[[Bench, int, np.random.Generator], int]
+_QUERYING: dict[str, _Query] = {"random": _random, "evolution": _evolution, "binas": _binas}
 
 
 def correlate(

@@ -1,6 +1,6 @@
 """Tabular benchmarks: a CSV file of architectures and what was measured of them.
 
-An architecture is named by a column ``arch`` in the space's customary notation, or by one column a choice with the
+An architecture is named by a column ``arch`` in the space's customary notation, or by one column per choice with the
 option's name. Further files without either are joined by their column ``index``: hardware costs, say.
 """
 
@@ -110,7 +110,7 @@ def _arch(row: Mapping[str, str], space: Space) -> Arch:
     if all(name in row for name in names):
         return canonical(space.choices, from_names(space.choices, {name: row[name] for name in names}))
     if "arch" not in row:
-        raise BadInput(f"there must be a column arch, or one a choice: {', '.join(names)}.")
+        raise BadInput(f"there must be a column arch, or one per choice: {', '.join(names)}.")
     return canonical(space.choices, space.read(row["arch"]))
 
 

@@ -20,7 +20,7 @@ app = typer.Typer(
 
 SpacePath = Annotated[Path, typer.Option("--space", help="The choices and their options (TOML).")]
 SamplesPath = Annotated[
-    Path, typer.Option("--samples", help="Measured networks (CSV): a column a choice, and targets.")
+    Path, typer.Option("--samples", help="Measured networks (CSV): a column per choice, and targets.")
 ]
 Target = Annotated[str, typer.Option("--target", help="The column to predict.")]
 ScorePath = Annotated[Path, typer.Option("--score", help="A score written by `sartor tables fit`.")]

@@ -39,7 +39,7 @@ def groups(job: Job) -> list[Group]:
 
 
 class Learner(ABC):
-    """The weights of the mixture, a (choices, options) tensor a group, and how they learn."""
+    """The weights of the mixture, a (choices, options) tensor per group, and how they learn."""
 
     @abstractmethod
     def leaves(self) -> list[Tensor]:
@@ -121,7 +121,7 @@ class Search:
         return list(torch.autograd.grad(loss, leaves))
 
     def _after(self, t: Training, optimiser: torch.optim.SGD, epoch: int, step: int, steps: int) -> None:
-        """Lines 5 to 12: the other half's gradient by the mixture. Wiped options leave the network once an epoch.
+        """Lines 5 to 12: the other half's gradient by the mixture. Wiped options leave the network once per epoch.
 
         Once an epoch, since looking which ones left waits for the device; until then their weight is zero.
         """

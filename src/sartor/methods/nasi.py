@@ -102,10 +102,8 @@ class NASI(Method):
             seen.append(reward(step))
             tick(step + 1)
         delta, above = self.delta(seen, nu)
-        facts = {
-            "steps": self.steps, "nu": nu, "above_nu": above, "x": _statistics([x for x, _ in seen]),
-            "seconds": round(time.monotonic() - start, 3),
-        }  # fmt: skip
+        facts = {"steps": self.steps, "nu": nu, "above_nu": above, "x": _statistics([x for x, _ in seen])}
+        facts["seconds"] = round(time.monotonic() - start, 3)
         score = reward.quadratic(delta)
         return space.lift(score) if isinstance(space, Relaxable) else score, facts
 
@@ -161,7 +159,7 @@ class Reward:
         prepare(self.net, o.init, o.norm, o.gain, self.seeds.number("nasi weights", *_moment(step)))
 
     def logits(self) -> list[Tensor]:
-        """alpha_0 = 0, a leaf a choice."""
+        """alpha_0 = 0, a leaf per choice."""
         return [torch.zeros(n, device=self.device, requires_grad=True) for n in self.space.sizes]
 
     def __call__(self, step: int) -> tuple[float, Tensor]:

@@ -23,7 +23,7 @@ from sartor.spaces.base import new_supernet
 @final
 @dataclass(frozen=True, kw_only=True)
 class RandomSharing(Sharing):
-    """A random network a step trains shared weights; random networks are then measured with them.
+    """A random network per step trains shared weights; random networks are then measured with them.
 
     The authors take the best of the measured networks. So that a budget can be kept exactly, the score here is
     what those measurements say of every option (least squares), and held-out networks check it.

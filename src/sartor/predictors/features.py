@@ -34,7 +34,7 @@ class Term:
 
 
 def linear_terms(choices: Sequence[Choice]) -> list[Term]:
-    """A term a choice, gated where the choice needs another: the structure of equation 3."""
+    """A term per choice, gated where the choice needs another: the structure of equation 3."""
     return [Term((i,), *(hub(choices, i) or (None, ()))) for i in range(len(choices))]
 
 

@@ -1,7 +1,7 @@
 """Least squares in the basis of BINAS's contributions (equation 3), from sampled networks.
 
-A coefficient an option of every choice, counted where the choice is active; with `per_hub` one an
-option and an option of the hub, which is the full ``Q`` of equation 4 inside a stage.
+A coefficient per option of every choice, counted where the choice is active; with `per_hub` one
+per option and option of the hub, which is the full ``Q`` of equation 4 inside a stage.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from sartor.core.errors import BadInput
 def aggregate(
     values: Mapping[str, ArrayLike], how: Literal["mean", "log"] = "log", weights: Mapping[str, float] | None = None
 ) -> NDArray[np.float64]:
-    """One number a network from the ranks that every proxy gives it among all; larger is better.
+    """One number per network from the ranks that every proxy gives it among all; larger is better.
 
     ``mean`` is the mean rank, ``log`` the mean of ``log(rank / networks)``, which punishes a network that any one
     proxy puts last. What is not finite ranks last; ties share their mean rank. `weights` default to one each.

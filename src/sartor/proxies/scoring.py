@@ -56,7 +56,7 @@ class Scoring:
         return found
 
     def __call__(self, archs: Sequence[Arch]) -> tuple[Values, dict[str, float]]:
-        """Every proxy of every network, and networks a second of each proxy, of all workers together."""
+        """Every proxy of every network, and networks per second of each proxy, of all workers together."""
         values: Values = {}
         speed: dict[str, float] = {}
         for name, proxy in self.proxies().items():

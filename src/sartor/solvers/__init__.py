@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sartor.core.quadratic import Limit, Quadratic
-    from sartor.solvers.base import Least, Problem, Solution
+    from sartor.solvers.base import Least, Problem, Solution, Solver
 
 __all__ = ["cheapest", "solve"]
 
 
-def solve(problem: Problem, solver: str = "auto", **options: Any) -> Solution:
-    """The best architecture inside all the limits, by the named solver with its own options.
+def solve(problem: Problem, solver: str | Solver | type[Solver] = "auto", **options: Any) -> Solution:
+    """The best architecture inside all the limits, by a solver: a name, ``module:Class``, a class or an instance.
 
     ``auto`` takes the exact frontier where the limits and interactions allow it (one budget, choices
     that form a forest) and HiGHS otherwise; `options` are then HiGHS's. Raises Infeasible where no
     architecture meets the limits, with a message that names what could be had.
     """
-    from sartor.core.registry import SOLVERS
     from sartor.solvers.base import NotSeparable
 
     if solver != "auto":
-        return SOLVERS[solver](**options).solve(problem)  # type: ignore[no-any-return]
+        return _made(solver, options).solve(problem)
     try:
-        return SOLVERS["frontier"]().solve(problem)  # type: ignore[no-any-return]
+        return _made("frontier", {}).solve(problem)
     except NotSeparable:
-        return SOLVERS["milp"](**options).solve(problem)  # type: ignore[no-any-return]
+        return _made("milp", options).solve(problem)
+
+
+def _made(solver: str | Solver | type[Solver], options: Mapping[str, Any]) -> Solver:
+    from sartor.core.registry import SOLVERS
+
+    made: Solver = SOLVERS.make(solver, options)
+    return made
 
 
 def cheapest(form: Quadratic, limits: Sequence[Limit] = ()) -> Least:

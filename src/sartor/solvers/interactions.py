@@ -25,7 +25,7 @@ def support(form: Quadratic) -> tuple[int, ...]:
 def grid(form: Quadratic, choices: Sequence[int], constant: float) -> Array:
     """`constant` plus the form's terms on all combinations of `choices`, which are in increasing order.
 
-    One axis a choice; axes that the form does not depend on have length one, and terms with a choice
+    One axis per choice; axes that the form does not depend on have length one, and terms with a choice
     that is not among `choices` are left out. The terms are added in the order of `Quadratic.batch`,
     so that both give the same floating-point number.
     """

@@ -24,7 +24,7 @@ TOLERANCE = 1e-9
 
 
 def greedy(gains: Sequence[Array], prices: Sequence[Array], room: float) -> list[Array] | None:
-    """The optimal vertex for one row, a vector a group; None where even the cheapest options exceed `room`."""
+    """The optimal vertex for one row, a vector per group; None where even the cheapest options exceed `room`."""
     hulls = [_hull(p, t) for p, t in zip(gains, prices, strict=True)]
     answer = [np.zeros(len(p)) for p in gains]
     for vector, hull in zip(answer, hulls, strict=True):
@@ -72,7 +72,7 @@ def simplex(
 ) -> list[Array] | None:
     """An optimal vertex for any number of two-sided rows, by HiGHS's dual simplex; None where there is none.
 
-    A basic solution has at most one positive entry a row of the program beyond those that are
+    A basic solution has at most one positive entry per row of the program beyond those that are
     forced: with m rows besides the simplices, at most m groups are fractional.
     """
     lengths = [len(p) for p in gains]

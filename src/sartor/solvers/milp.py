@@ -1,6 +1,6 @@
 """Any quadratic score under any number of quadratic limits, to proven optimality, with HiGHS.
 
-One binary ``x[i, a]`` an option with ``sum_a x[i, a] = 1``. A pair term needs the products
+One binary ``x[i, a]`` per option with ``sum_a x[i, a] = 1``. A pair term needs the products
 ``y[a, b] = x[i, a] x[j, b]``, which for one-hot vectors are exactly the ``y >= 0`` with
 
 ``sum_b y[a, b] = x[i, a]``  and  ``sum_a y[a, b] = x[j, b]``:

@@ -1,4 +1,4 @@
-"""The continuous relaxation: a probability vector a choice, written one after the other as ``zeta``.
+"""The continuous relaxation: a probability vector per choice, written one after the other as ``zeta``.
 
 On one-hot vectors a relaxed quadratic equals `Quadratic`; in between it is the expected value of
 the quadratic when every choice is drawn independently from its vector (BINAS, section 3.1).

@@ -121,7 +121,7 @@ def _needs(
 
 
 def read_samples(path: Path, choices: Sequence[Choice], target: str, repeats: str = "error") -> Samples:
-    """Measured networks from a CSV file (``.gz`` too): a column a choice, empty where inactive, and target columns.
+    """Measured networks from a CSV file (``.gz`` too): a column per choice, empty where inactive, and target columns.
 
     The same network with the same value counts once. With another value it is a contradiction, or,
     with ``repeats="mean"``, a repeated measurement that is averaged.
@@ -181,7 +181,7 @@ def _value(text: str | None, name: str, where: str) -> float:
 
 
 def read_cost(path: Path, choices: Sequence[Choice], name: str) -> Cost:
-    """Prices from a JSON file: a number an option, or a pair of options; or a score that was fitted to a cost."""
+    """Prices from a JSON file: a number per option, or a pair of options; or a score that was fitted to a cost."""
     data = _json(path)
     if data.get("format") == FORMAT:
         score = read_score(path, choices)

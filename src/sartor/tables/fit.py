@@ -102,7 +102,7 @@ def _back(predicted: Array, measured: Array) -> tuple[Array, Array]:
 
 
 def _enough(choices: Sequence[Choice], samples: Samples) -> None:
-    """Every option must have been seen, and there must be a sample a coefficient of the additive score."""
+    """Every option must have been seen, and there must be a sample per coefficient of the additive score."""
     need = 1 + sum(len(c.options) - 1 for c in choices)
     if len(samples) < max(need, LEAST):
         raise BadInput(

@@ -2,11 +2,11 @@
 
 One interface, `diagonal`, averages over a whole stream of batches and keeps no feature maps from one batch to the next:
 
-- ``exact``: second derivatives by differentiating the gradient, a row an entry: for hundreds of entries;
+- ``exact``: second derivatives by differentiating the gradient, a row per entry: for hundreds of entries;
 - ``ggn``: the generalised Gauss-Newton matrix J' H J with the Hessian H of the loss by the outputs, exactly: a column
-  an entry, or a row an output of a batch. It is never negative, and where the outputs are linear in every single entry,
+  per entry, or a row per output of a batch. It is never negative, and where the outputs are linear in every entry,
   as in a ReLU network with switches, its diagonal is the Hessian's;
-- ``sampled``: the same in expectation, for one backward pass a batch (`sampled_diagonal`): for any number of entries;
+- ``sampled``: the same in expectation, for one backward pass per batch (`sampled_diagonal`): for any number of entries;
 - ``recursive``: the paper's approximation (appendix C), layer by layer (`sartor.engine.curvature.recursive`).
 
 Images of a batch may influence each other (batch-norm in training): every way takes that into account but the last.
@@ -209,7 +209,7 @@ def _exact(loss: Tensor, tensors: Sequence[Tensor], chunk: int) -> list[Tensor]:
 def _gauss_newton(outputs_BC: Tensor, tensors: Sequence[Tensor], likelihood: Likelihood, chunk: int) -> list[Tensor]:
     """``(1/B) sum_m J_m' H_m J_m`` on the diagonal, from the Jacobian J of all outputs of all images.
 
-    Its columns, one an entry, or its rows, one an output: whichever are fewer.
+    Its columns, one per entry, or its rows, one per output: whichever are fewer.
     """
     if sum(t.numel() for t in tensors) <= outputs_BC.numel():
         return _by_columns(outputs_BC, tensors, likelihood, chunk)
@@ -251,8 +251,7 @@ def _units(entries: Tensor, like: Tensor) -> Tensor:
 def _rows(of: Tensor, by: Sequence[Tensor], seeds: Tensor) -> list[Tensor]:
     """Gradients of ``<seed, of>`` by every tensor for every seed, vectorised; zero where there is no dependence."""
     grads = torch.autograd.grad(of, list(by), seeds, retain_graph=True, allow_unused=True, is_grads_batched=True)
-    return [torch.zeros(len(seeds), *t.shape, dtype=t.dtype, device=t.device) if g is None else g
-            for t, g in zip(by, grads, strict=True)]  # fmt: skip
+    return [t.new_zeros(len(seeds), *t.shape) if g is None else g for t, g in zip(by, grads, strict=True)]
 
 
 def _recursive(

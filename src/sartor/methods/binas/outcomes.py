@@ -1,4 +1,4 @@
-"""What became of images on random paths, one entry a path, ready for the predictors."""
+"""What became of images on random paths, one entry per path, ready for the predictors."""
 
 from __future__ import annotations
 

@@ -21,6 +21,8 @@ from torch import Tensor
 
 from sartor.core.errors import BadInput
 
+_TENSORS = ("logs", "alive", "log_gamma", "own_loss")  # what a checkpoint holds, beside two numbers
+
 
 def learning_rate(experts: int, horizon: float, bound: float = 1.0) -> float:
     """The minimiser of the regret bound without wipe-out, ``sqrt(2 ln N / (T L^2))`` (equation 4)."""
@@ -84,7 +86,7 @@ class Experts:
         Without `rewards` they are minus the gradient of `weights`'s last leaf. Where that is the gradient of a
         mean over `samples` images, and each forecaster stands in `replicas` places that share its weights, the step
         is worth ``samples * replicas`` feedbacks: the sum over places is clamped to ``replicas * L`` and counts
-        once an image, so that time, horizon and learning rate are all in feedbacks.
+        once per image, so that time, horizon and learning rate are all in feedbacks.
         """
         if rewards is None:
             if self.leaf is None or self.leaf.grad is None:
@@ -168,14 +170,11 @@ class Experts:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that changes."""
-        return {
-            "logs": self.logs, "alive": self.alive, "log_gamma": self.log_gamma, "own_loss": self.own_loss,
-            "time": self.time, "squares": self.squares,
-        }  # fmt: skip
+        return {name: getattr(self, name) for name in (*_TENSORS, "time", "squares")}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Read what `state_dict` gave."""
-        for name in ("logs", "alive", "log_gamma", "own_loss"):
+        for name in _TENSORS:
             mine: Tensor = getattr(self, name)
             if mine.shape != state[name].shape:
                 raise ValueError(f"{name} has the shape {tuple(state[name].shape)}, not {tuple(mine.shape)}")

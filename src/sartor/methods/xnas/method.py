@@ -71,10 +71,11 @@ class _Experts(Learner):
         held = len(job.splits.train) - len(job.splits.train) // 2
         self.parts: list[tuple[Experts, int]] = []
         for members, options, replicas in groups(job):
+            horizon = max(1, held * method.epochs) * replicas
             experts = Experts(
-                len(members), options, max(1, held * method.epochs) * replicas, bound=method.bound, zeta=method.zeta,
-                wipeout=method.wipeout, device=job.engine.device,
-            )  # fmt: skip
+                len(members), options, horizon, bound=method.bound, zeta=method.zeta, device=job.engine.device
+            )
+            experts.wipeout = method.wipeout
             experts.rate *= method.rate
             self.parts.append((experts, replicas))
 
