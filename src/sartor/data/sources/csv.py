@@ -8,6 +8,7 @@ relative to the CSV. Where every image has exactly one label, the task is to fin
 from __future__ import annotations
 
 import csv
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, final
 
@@ -56,33 +57,37 @@ def _read(path: Path) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
     """Labels and split of every file."""
     labels: dict[str, tuple[str, ...]] = {}
     splits: dict[str, str] = {}
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            header = file.readline()
-            rows = csv.reader(file, delimiter=max(",\t;", key=header.count))
-            columns = [
-                name.strip().lower() for name in next(csv.reader([header], delimiter=max(",\t;", key=header.count)), [])
-            ]
-            at, said = _column(columns, _FILE, path), _column(columns, _LABEL, path)
-            part = columns.index("split") if "split" in columns else None
-            for row in rows:
-                if not any(cell.strip() for cell in row):
-                    continue
-                where = f"{shown(path)}, line {rows.line_num + 1}"
-                if len(row) != len(columns):
-                    raise BadInput(f"{where} must have {len(columns)} cells as the first line, but has {len(row)}.")
-                name, found = row[at].strip(), [s.strip() for s in row[said].replace("|", ";").split(";")]
-                if not name or not all(found):
-                    raise BadInput(f"{where} must name a file and its label, but one of them is empty: {row}.")
-                split = _SPLIT.get("" if part is None else row[part].strip().lower())
-                if split is None or splits.setdefault(name, split) != split:
-                    raise BadInput(f"{where}: split must be train, val or test, the same in all rows of a file.")
-                labels[name] = tuple(dict.fromkeys((*labels.get(name, ()), *found)))
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise BadInput(f"{shown(path)} must be a CSV in UTF-8, but: {error}. Save it as CSV UTF-8.") from error
+    for where, name, said, part in _rows(path):
+        found = [label.strip() for label in said.replace("|", ";").split(";")]
+        if not name or not all(found):
+            raise BadInput(f"{where} must name a file and its label, but one of them is empty: {name!r}, {said!r}.")
+        split = _SPLIT.get(part.lower())
+        if split is None or splits.setdefault(name, split) != split:
+            raise BadInput(f"{where}: split must be train, val or test, the same in all rows of a file.")
+        labels[name] = tuple(dict.fromkeys((*labels.get(name, ()), *found)))
     if not labels:
         raise BadInput(f"{shown(path)} must name some images, but has no rows.")
     return labels, splits
+
+
+def _rows(path: Path) -> Iterator[tuple[str, str, str, str]]:
+    """Where a row stands, its file, its labels and its split."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        delimiter = max(",\t;", key=text.partition("\n")[0].count)
+        rows = csv.reader(text.splitlines(keepends=True), delimiter=delimiter)
+        columns = [name.strip().lower() for name in next(rows, [])]
+        at = [_column(columns, _FILE, path), _column(columns, _LABEL, path)]
+        at += [columns.index("split")] if "split" in columns else []
+        for row in rows:
+            where = f"{shown(path)}, line {rows.line_num}"
+            if row and len(row) != len(columns):
+                raise BadInput(f"{where} must have {len(columns)} cells as the first line, but has {len(row)}.")
+            if row:
+                name, said, *part = (row[k].strip() for k in at)
+                yield where, name, said, "".join(part)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise BadInput(f"{shown(path)} must be a CSV in UTF-8, but: {error}. Save it as CSV UTF-8.") from error
 
 
 def _column(columns: list[str], names: tuple[str, ...], path: Path) -> int:
