@@ -10,6 +10,7 @@ from PIL import Image
 from sartor.core.errors import BadInput
 from sartor.core.task import MultiLabel, Task
 from sartor.data import files
+from sartor.data.naming import refuse_code
 from sartor.data.open import open_data
 from sartor.data.sources import items
 
@@ -207,7 +208,8 @@ def test_a_reference_to_code_is_called_and_opened(tmp_path, monkeypatch):
     with pytest.raises(BadInput, match="ZeroDivisionError"):
         open_data("photos_of_mine:broken")
     with pytest.raises(BadInput, match="trust"):
-        open_data("photos_of_mine:load", trusted=False)
+        refuse_code("photos_of_mine:load")
+    refuse_code("photos/")
 
 
 def test_images_that_are_open_already_are_taken_as_they_are():

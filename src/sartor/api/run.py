@@ -24,7 +24,7 @@ Effort = Literal["quick", "standard", "thorough"]
 
 
 def fit(
-    data: str | Path,
+    data: object,
     *,
     out: str | Path | None = None,
     latency: Amount | None = None,
@@ -44,7 +44,8 @@ def fit(
 ) -> Result:
     """Search, solve, train, verify and export a network for `data` inside the budgets.
 
-    Budgets: `latency` ("5ms"), `params` ("2M"), `macs` ("50M"), `memory` ("4MB"), any of them, and in `budgets` those
+    `data` is a path, a name, ``"package.module:function"``, a pair of arrays, a sequence of (image, label), a torch
+    `Dataset` or a data set of Hugging Face. Budgets: `latency` ("5ms"), `params` ("2M"), `macs` ("50M"), `memory` ("4MB"), any of them, and in `budgets` those
     of further costs; without one the method's own selection decides. `method`, `space`, `costs`, `solver` and `runtime`
     are names, ``"package.module:Class"``, classes or instances; ``method={"passes": 4}`` and the like set a group's own
     options, ``{"name": "xnas", "epochs": 20}`` both. Further options are the command line's: `threads`, `seed`,
@@ -54,13 +55,11 @@ def fit(
     from sartor.pipeline.order import fit as run
     from sartor.runs.progress import Reporter
 
-    if not isinstance(data, (str, Path)):
-        raise BadInput(f"data must be a path or a name, but is a {type(data).__name__}. Save arrays with numpy.savez.")
     limits = _given(latency=latency, params=params, macs=macs, memory=memory) | dict(budgets or {})
     chosen = _given(
         method=method, space=space, costs=costs, solver=solver, runtime=runtime, effort=effort, device=device
     )
-    values = {"data": str(data), "budgets": limits, **chosen, **options}
+    values = {"data": _path(data), "budgets": limits, **chosen, **options}
     folder = Path(out) if out is not None else default_folder(data)
     return load(run(from_mapping(values), folder, Reporter(quiet)), trust_code=True)
 
@@ -74,10 +73,11 @@ def solve(
     memory: Amount | None = None,
     budgets: Mapping[str, Amount] | None = None,
     solver: str | Group | Solver | type[Solver] | None = None,
+    data: object = None,
     trust_code: bool = False,
     quiet: bool | None = None,
 ) -> Result:
-    """Another budget on a finished run: no search again.
+    """Another budget on a finished run: no search again. `data` is needed again where it was an object in Python.
 
     A run with a space, method or cost from outside Sartor names code in its files, which is imported only where
     `trust_code` says that it may be.
@@ -86,13 +86,13 @@ def solve(
     from sartor.runs.progress import Reporter
 
     limits = _given(latency=latency, params=params, macs=macs, memory=memory) | dict(budgets or {})
-    path = again(Path(run), limits, Reporter(quiet), solver=solver, trust_code=trust_code)
+    path = again(Path(run), limits, Reporter(quiet), solver=solver, data=data, trust_code=trust_code)
     return load(path, trust_code=trust_code)
 
 
 def compress(
     model: nn.Module | str | Path,
-    data: str | Path | None = None,
+    data: object = None,
     *,
     out: str | Path | None = None,
     latency: Amount | None = None,
@@ -119,7 +119,7 @@ def compress(
     named = isinstance(model, (str, Path))
     name = str(model) if named else f"{type(model).__module__}:{type(model).__qualname__}"
     limits = _given(latency=latency, params=params, macs=macs, memory=memory) | dict(budgets or {})
-    values = {"model": name, "budgets": limits, **options} | ({} if data is None else {"data": str(data)})
+    values = {"model": name, "budgets": limits, **options} | ({} if data is None else {"data": _path(data)})
     values = inherited(values) if named else values
     if "data" not in values:
         raise BadInput("the images are missing: give a folder of images, or a name such as 'digits'.")
@@ -133,3 +133,8 @@ def compress(
 def _given(**values: Any) -> dict[str, Any]:
     """Only what was given."""
     return {name: value for name, value in values.items() if value is not None}
+
+
+def _path(data: object) -> object:
+    """Paths as text, which config.toml records; objects as they are."""
+    return str(data) if isinstance(data, Path) else data

@@ -18,6 +18,7 @@ from sartor.core import config
 from sartor.core.errors import BadInput, RunError, SartorError
 from sartor.core.registry import load
 from sartor.core.task import Task
+from sartor.data.naming import refuse_code
 from sartor.deploy.export import load_weights
 from sartor.deploy.module import evaluating
 from sartor.engine.device import Engine
@@ -57,6 +58,8 @@ def inherited(options: dict[str, Any]) -> dict[str, Any]:
         raise RunError(f"{model} is not a run directory: it has no config.toml. Give the folder named by --out.")
     before = config.read_toml(path)
     kept: dict[str, Any] = {k: before[k] for k in ("data", "image", "val", "test", "seed", "threads") if k in before}
+    if "data" not in options:
+        refuse_code(kept.get("data"))
     return {**kept, **options}
 
 

@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 import inspect
-import re
 from pathlib import Path
 
 from sartor.core.errors import BadInput, SartorError
 from sartor.core.registry import SOURCES, load
 from sartor.data.base import Images, Tick, shown, silent
+from sartor.data.naming import OBJECT, is_code
 from sartor.data.sources.arrays import check_side
 from sartor.data.sources.base import SIDES, Source, Wish
 
 _ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".7z", ".rar", ".zst")
 _PICKLES = (".pkl", ".pickle", ".pt", ".pth")
-_REFERENCE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
-def open_data(
-    given: object, image: int | None = None, tick: Tick = silent, largest: int = SIDES[-1], *, trusted: bool = True
-) -> Images:
+def open_data(given: object, image: int | None = None, tick: Tick = silent, largest: int = SIDES[-1]) -> Images:
     """Open `given`, with images of `image` x `image` pixels; None keeps an array's size and chooses that of photos.
 
     The size chosen for photos follows their own sizes, up to `largest`. Names such as `digits` go before folders called
-    so; write ``./digits`` for the folder. ``package.module:name`` is called, if it can be, and what it gives is opened;
-    a reference that stands in a file rather than was given by the user is not `trusted`.
+    so; write ``./digits`` for the folder. ``package.module:name`` is called, if it can be, and what it gives is opened.
     """
     wish = Wish(check_side(image), largest, tick)
-    if isinstance(given, str) and _REFERENCE.fullmatch(given) and not Path(given).exists():
-        given = _made(load(given, trusted=trusted), given, image)
+    if isinstance(given, str) and given.startswith(OBJECT):
+        raise BadInput(f"the images were {given}. Give it again as `data`.")
+    if is_code(given):
+        given = _made(load(str(given)), str(given), image)
     if isinstance(given, Images):
         if image not in (None, given.task.image):
             raise BadInput(f"{given.name} is open already, with a side of {given.task.image} pixels, not {image}.")

@@ -14,6 +14,7 @@ from sartor.core.registry import COSTS, METHODS, RUNTIMES, SOLVERS, SPACES, Regi
 
 if TYPE_CHECKING:
     from sartor.costs.base import Cost
+from sartor.data.naming import describe, refuse_code
 
 # On two CPU cores the image's side decides whether a search takes minutes or hours.
 LARGEST_IMAGE = {"quick": 32, "standard": 64, "thorough": 224}
@@ -68,7 +69,7 @@ class Options:
     shares: ClassVar[bool] = False  # whether a budget may be a share, such as 40%
     measuring: ClassVar[Mapping[str, Any]] = {}  # other defaults of costs that have such options
 
-    data: str
+    data: object  # all that `open_data` takes
     budgets: Mapping[str, float | str] = field(default_factory=dict)  # in Sartor's own units, or a share
     costs: Mapping[str, Plug] = field(default_factory=dict)  # asked for besides those that budgets need
     solver: Plug = Plug(AUTO)
@@ -93,7 +94,7 @@ class Options:
     def to_mapping(self) -> dict[str, Any]:
         """The plain ones among the options, for config.toml; plug-ins are recorded as they were made."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        values |= {"budgets": dict(sorted(self.budgets.items())), "solver": self._solver()}
+        values |= {"data": describe(self.data), "budgets": dict(sorted(self.budgets.items())), "solver": self._solver()}
         left_out = {"costs", "train_options", *(g for g in self.groups if g != "solver")}
         return plain({k: v for k, v in values.items() if k not in left_out})
 
@@ -143,9 +144,10 @@ class Fit(Options):
 Kind = TypeVar("Kind", bound=Options)
 
 
-def default_folder(data: str | Path) -> Path:
+def default_folder(data: object) -> Path:
     """Where a run goes when nobody says: ``runs/NAME``, also for ``.`` and ``..``."""
-    return Path("runs") / (Path(data).resolve().name or "run")
+    name = Path(data).resolve().name if isinstance(data, str | Path) else type(data).__name__
+    return Path("runs") / (name or "run")
 
 
 def read_costs(given: Any, trusted: bool = True) -> dict[str, Plug]:
@@ -214,6 +216,8 @@ def read(values: Mapping[str, Any], cls: type[Kind], trusted: bool = True) -> Ki
     `trusted` is False for values that were read from a run's own files.
     """
     flat = dict(values)
+    if not trusted:
+        refuse_code(flat.get("data"))
     if "train" in flat:
         flat["train_options"] = flat.pop("train")
     costs = flat["costs"] = read_costs(flat.get("costs") or {}, trusted)

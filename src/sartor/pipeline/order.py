@@ -38,12 +38,13 @@ def fit(options: Fit, out: Path, reporter: Reporter | None = None) -> Path:
 
 def solve(
     path: Path, budgets: Mapping[str, str | float], reporter: Reporter | None = None, *,
-    solver: Any = None, trust_code: bool = False,
+    solver: Any = None, data: object = None, trust_code: bool = False,
 ) -> Path:  # fmt: skip
     """Another budget on a finished search: the stages after it only, in a folder of their own."""
     if not budgets:
         raise BadInput(f"a budget is needed: give at least one of {', '.join(COSTS.names())}.")
-    more = {} if solver is None else {"solver": Plug.of(solver, solver)}
+    more: dict[str, Any] = {} if solver is None else {"solver": Plug.of(solver, solver)}
+    more |= {} if data is None else {"data": data}
     context, limits = reopened(path, reporter or Reporter(), budgets, trust_code, **more)
     run = context.run
     with run.locked():

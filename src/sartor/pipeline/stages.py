@@ -18,6 +18,7 @@ from sartor.core.arch import Arch, canonical
 from sartor.core.errors import Infeasible, RunError, SolverError
 from sartor.core.quadratic import Limit, Quadratic
 from sartor.costs.base import CostTable
+from sartor.data.naming import describe
 from sartor.deploy.export import export_onnx, save_weights, write_preprocessing
 from sartor.engine import checkpoint
 from sartor.engine.evaluate import accuracy
@@ -53,7 +54,7 @@ def same_data(c: Context) -> None:
     splits = {name: index for name, index in began.items() if name in ("train", "val", "test")}
     if began.get("digest") != c.images.digest() or splits != c.splits.to_json():
         raise RunError(
-            f"{c.options.data} has changed since {c.run.path} was begun ({c.images.digest_of} and labels differ). "
+            f"{describe(c.options.data)} has changed since {c.run.path} was begun ({c.images.digest_of} and labels differ). "
             "Restore it, or choose another --out."
         )
 
