@@ -39,24 +39,22 @@ def test_the_page_says_what_its_code_does(page):
 
 
 def test_a_function_on_the_command_line(page, tmp_path):
-    with tiny.coarse():
-        words = tiny.arguments("my_images:load", tmp_path / "run", "--params=60k", "--image=9", "--quiet", "--json")
-        done = CliRunner().invoke(app, words, catch_exceptions=False)
+    words = tiny.arguments("my_images:load", tmp_path / "run", "--params=60k", "--image=9", "--quiet", "--json")
+    done = CliRunner().invoke(app, words, catch_exceptions=False)
     assert done.exit_code == 0
     check(sartor.load(tmp_path / "run"))
 
 
 def test_an_object_in_python_and_another_budget_for_it(page, tmp_path):
-    with tiny.coarse():
-        result = sartor.fit(page.pairs, out=tmp_path / "run", params="60k", quiet=True, **tiny.QUICK)
-        check(result)
-        again = sartor.fit(page.pairs, out=tmp_path / "run", params="60k", quiet=True, **tiny.QUICK)
-        assert again.certificate == result.certificate
-        with pytest.raises(sartor.RunError, match="has changed since"):
-            sartor.fit(page.pairs[::-1], out=tmp_path / "run", params="60k", quiet=True, **tiny.QUICK)
-        with pytest.raises(sartor.BadInput, match="Give it again"):
-            sartor.solve(result.path, params="50k", quiet=True)
-        check(sartor.solve(result.path, data=page.pairs, params="50k", quiet=True))
+    result = sartor.fit(page.pairs, out=tmp_path / "run", params="60k", quiet=True, **tiny.QUICK)
+    check(result)
+    again = sartor.fit(page.pairs, out=tmp_path / "run", params="60k", quiet=True, **tiny.QUICK)
+    assert again.certificate == result.certificate
+    with pytest.raises(sartor.RunError, match="has changed since"):
+        sartor.fit(page.pairs[::-1], out=tmp_path / "run", params="60k", quiet=True, **tiny.QUICK)
+    with pytest.raises(sartor.BadInput, match="Give it again"):
+        sartor.solve(result.path, params="50k", quiet=True)
+    check(sartor.solve(result.path, data=page.pairs, params="50k", quiet=True))
     found = result.predict(np.stack([x for x, _ in page.pairs])[:4, None])
     assert [set(entry["probabilities"]) for entry in found] == [{"dark", "light"}] * 4
 

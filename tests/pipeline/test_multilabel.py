@@ -38,9 +38,8 @@ def labels(tmp_path_factory):
 def result(labels, tmp_path_factory):
     out = tmp_path_factory.mktemp("run")
     more = {"method": {**tiny.QUICK["method"], "heaviest_epochs": 8}, "train": {**tiny.QUICK["train"], "epochs": 12}}
-    with tiny.coarse():
-        words = tiny.arguments(labels, out, "--params=60k", "--quiet", "--json", **more)
-        done = CliRunner().invoke(app, words, catch_exceptions=False)
+    words = tiny.arguments(labels, out, "--params=60k", "--quiet", "--json", **more)
+    done = CliRunner().invoke(app, words, catch_exceptions=False)
     assert done.exit_code == 0
     return sartor.load(out)
 
@@ -72,8 +71,7 @@ def test_a_prediction_is_a_probability_for_every_label(labels, result):
 
 def test_the_report_and_another_budget(result):
     assert (result.path / "report.html").stat().st_size > 10_000
-    with tiny.coarse():
-        cut = sartor.solve(result.path, params="50k", quiet=True)
+    cut = sartor.solve(result.path, params="50k", quiet=True)
     assert cut.certificate["accuracy"]["metric"] == "mean average precision"
 
 

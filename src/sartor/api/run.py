@@ -45,8 +45,9 @@ def fit(
     """Search, solve, train, verify and export a network for `data` inside the budgets.
 
     `data` is a path, a name, ``"package.module:function"``, a pair of arrays, a sequence of (image, label), a torch
-    `Dataset` or a data set of Hugging Face. Budgets: `latency` ("5ms"), `params` ("2M"), `macs` ("50M"), `memory` ("4MB"), any of them, and in `budgets` those
-    of further costs; without one the method's own selection decides. `method`, `space`, `costs`, `solver` and `runtime`
+    `Dataset` or a data set of Hugging Face's. Budgets: `latency` ("5ms"), `params` ("2M"), `macs` ("50M"), `memory`
+    ("4MB"), any of them, and in `budgets` those of further costs; without one the method's own selection decides.
+    `method`, `space`, `costs`, `solver` and `runtime`
     are names, ``"package.module:Class"``, classes or instances; ``method={"passes": 4}`` and the like set a group's own
     options, ``{"name": "xnas", "epochs": 20}`` both. Further options are the command line's: `threads`, `seed`,
     `image`, `val`, `test`, `train`, `devices`, `nodes`. The same call resumes an interrupted run.

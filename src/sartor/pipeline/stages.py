@@ -54,8 +54,8 @@ def same_data(c: Context) -> None:
     splits = {name: index for name, index in began.items() if name in ("train", "val", "test")}
     if began.get("digest") != c.images.digest() or splits != c.splits.to_json():
         raise RunError(
-            f"{describe(c.options.data)} has changed since {c.run.path} was begun ({c.images.digest_of} and labels differ). "
-            "Restore it, or choose another --out."
+            f"{describe(c.options.data)} has changed since {c.run.path} was begun ({c.images.digest_of} and labels "
+            "differ). Restore it, or choose another --out."
         )
 
 
