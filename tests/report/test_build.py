@@ -281,7 +281,11 @@ def whole(run):
     run.change("score.json", lambda s: s["facts"].update(mixture=mixture, switches=switches))
     compressed = encode(example(schema.CompressionFile))
     compressed["network"] = {"params": {"kind": "count", "before": 2.0, "after": 1.0}}
-    for name, data in (("compression.json", compressed), ("rounds.json", encode(example(schema.RoundsFile)))):
+    compared = encode(example(schema.CompareFile)) | {"axis": "params", "kinds": {"params": "count"}}
+    for entry in (compared["own"], *compared["rivals"]):
+        entry["costs"] = {"params": 2.0}
+    rounds = encode(example(schema.RoundsFile))
+    for name, data in (("compression.json", compressed), ("rounds.json", rounds), ("compare.json", compared)):
         (run.path / name).write_text(json.dumps(data), encoding="utf-8")
     return run
 
@@ -291,7 +295,7 @@ def test_every_section_that_applies_is_there(fabricate):
     for section in SECTION_MAKERS:
         assert section(files), section.__name__
     bare = Files.open(fabricate("b", generic=True).path)
-    assert [s.__name__ for s in SECTION_MAKERS if s(bare) is None] == ["compression", "cells", "switches"]
+    assert [s.__name__ for s in SECTION_MAKERS if s(bare) is None] == ["compression", "compare", "cells", "switches"]
 
 
 READ = [k for k in FILES if k not in (schema.Environment, schema.ModelFile, schema.BaselineFile, schema.StagesFile)]

@@ -1,8 +1,8 @@
-"""The main job from Python: `fit`, `solve` and `compress`, with the command line's options as keywords."""
+"""The main job from Python: `fit`, `solve`, `compress` and `compare`, with the command line's options as keywords."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from sartor.costs.base import Cost
     from sartor.deploy.runtimes.base import Runtime
     from sartor.methods.base import Method
+    from sartor.runs.schema import CompareFile
     from sartor.solvers.base import Solver
     from sartor.spaces.base import Space
 
@@ -129,6 +130,28 @@ def compress(
         from_mapping(values), folder, Reporter(quiet), None if isinstance(model, (str, Path)) else model, trust_code
     )
     return load(path, trust_code=trust_code or ":" in name)
+
+
+def compare(
+    run: str | Path,
+    *,
+    time: str | float | None = None,
+    timm: Sequence[str] = (),
+    trust_code: bool = False,
+    quiet: bool | None = None,
+) -> CompareFile:
+    """What could have been trained instead of a finished run's network, inside the same budgets.
+
+    ResNets, MobileNets, networks of `timm` by name and others of the run's own space: each is the largest that fits,
+    trained by the same engine on the same images, all together for `time` ("5min"; a number is seconds), by default
+    each as long as the run's network was. The same call resumes; the run's report shows the result.
+    """
+    from sartor.pipeline.compare import compare as start
+    from sartor.runs.directory import Run
+    from sartor.runs.progress import Reporter
+    from sartor.runs.schema import CompareFile
+
+    return Run(start(Path(run), time, timm, Reporter(quiet), trust_code)).load(CompareFile)
 
 
 def _given(**values: Any) -> dict[str, Any]:

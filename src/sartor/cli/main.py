@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 
 from sartor.cli import bench as cli_bench
+from sartor.cli import compare as cli_compare
 from sartor.cli import compress as cli_compress
 from sartor.cli.options import Budgets, Costs, Solver, TrustCode, named_budgets
 from sartor.cli.tables import app as tables
@@ -34,6 +35,7 @@ app.add_typer(tables)
 app.command()(cli_bench.bench)
 app.command()(cli_bench.score)
 app.command()(cli_compress.compress)
+app.command()(cli_compare.compare)
 console = Console(soft_wrap=True, highlight=False)
 
 Latency = Annotated[str | None, typer.Option("--latency", help="Largest time for one image, e.g. 5ms.")]

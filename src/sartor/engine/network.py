@@ -12,6 +12,7 @@ from sartor.data.base import Splits
 from sartor.engine.evaluate import recalibrate
 from sartor.engine.feed import Feed
 from sartor.engine.fit import History, Training, fit, nothing
+from sartor.engine.plan import planned
 from sartor.engine.recipe import Recipe
 from sartor.runs.directory import Run
 from sartor.spaces.supernet import StepDraw
@@ -36,12 +37,12 @@ class Masks:
 
 def train_network(
     net: nn.Module, teacher: nn.Module | None, recipe: Recipe, feed: Feed, splits: Splits, run: Run, name: str,
-    masks: Masks | None = None,
+    masks: Masks | None = None, seconds: float | None = None,
 ) -> History:  # fmt: skip
     """Train on the training split, imitate the teacher where there is one, then recompute batch-norm statistics.
 
     A network that can have an auxiliary head gets one for the time of its training, if the recipe asks for it. Where
-    `masks` hold some weights at zero, they stay there.
+    `masks` hold some weights at zero, they stay there. With `seconds`, these decide the epochs.
     """
     head = recipe.auxiliary > 0 and hasattr(net, "attach_auxiliary")
     if head:
@@ -63,7 +64,8 @@ def train_network(
         return {"loss": labels + TEACHER_WEIGHT * imitation, "labels": labels, "imitation": imitation}
 
     hold = masks.apply if masks is not None and masks.pairs else None
-    history = fit(Training(name, net, loss, recipe, feed, splits.train, run, draw=nothing, after=hold))
+    training = Training(name, net, loss, recipe, feed, splits.train, run, draw=nothing, after=hold)
+    history = fit(training if seconds is None else planned(training, seconds))
     if hold is not None:
         hold()  # moving averages forget zeros only in the limit
     if head:

@@ -48,6 +48,11 @@ class Cut(ABC):
         """In the costs' own units."""
 
     @property
+    def seconds(self) -> float | None:
+        """How long the network is trained; else for the recipe's epochs."""
+        return None
+
+    @property
     @abstractmethod
     def space(self) -> Space:
         """What is chosen from."""

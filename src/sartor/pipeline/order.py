@@ -89,7 +89,7 @@ def price(cut: Cut) -> None:
 def finish(cut: Cut, more: Callable[[], object] = lambda: None) -> None:
     """The rest of a run: a network that fits as measured, its certificate, the report; `more` comes between."""
     run = cut.run
-    _until_it_fits(cut)
+    until_it_fits(cut)
     more()
     if run.writer and not run.done("certificate"):
         run.save(certificate(cut.context.run, run))
@@ -98,7 +98,7 @@ def finish(cut: Cut, more: Callable[[], object] = lambda: None) -> None:
         report(run.path, run)
 
 
-def _until_it_fits(cut: Cut) -> None:
+def until_it_fits(cut: Cut) -> None:
     """Solve, train, export and verify until the network fits as measured."""
     run = cut.run
     for _ in range(_ROUNDS):

@@ -246,7 +246,7 @@ def train(cut: Cut) -> list[str]:
         before = accuracy(net, c.feed, c.splits.val)
         inherited = {name: value.clone() for name, value in net.state_dict().items()}
     start = time.monotonic()
-    history = train_network(net, begin.teacher, c.train, c.feed, c.splits, cut.run, cut.phase(arch), masks)
+    history = train_network(net, begin.teacher, c.train, c.feed, c.splits, cut.run, cut.phase(arch), masks, cut.seconds)
     after = accuracy(net, c.feed, c.splits.val)
     if before is not None and before > after:
         c.run.log(
@@ -267,6 +267,8 @@ def train(cut: Cut) -> list[str]:
 def _trained_before(cut: Cut, arch: Arch) -> Run | None:
     """Another budget of the same search that chose and trained the same network."""
     base = cut.context.run
+    if not cut.traded:  # no budget on the search: what its picks mean is its own
+        return None
     for path in (base.path, *sorted(base.path.glob("cuts/*"))):
         run = Run(path)
         same = path != cut.run.path and (path / "solution.json").is_file() and chosen(run) == arch

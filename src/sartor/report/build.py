@@ -11,6 +11,7 @@ from typing import Any
 from sartor.core.errors import require
 from sartor.report.files import Files
 from sartor.report.sections.cells import cells
+from sartor.report.sections.compare import compare
 from sartor.report.sections.compression import compression
 from sartor.report.sections.decisions import contributions, decisions, prices
 from sartor.report.sections.evidence import data, ranking, timing, training
@@ -28,7 +29,7 @@ _FOLDER = Path(__file__).parent
 # A new section is a function here and a block of the same name in page.html, which has their order. One that does not
 # apply to a run returns None.
 SECTIONS: tuple[Callable[[Files], Any], ...] = (
-    headline, compression, frontier, cells, switches, decisions, why, ranking, timing, training, data, usage,
+    headline, compression, compare, frontier, cells, switches, decisions, why, ranking, timing, training, data, usage,
 )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ field a default, a renamed one its older name (`formerly`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from sartor.core.arch import Arch, Choice
@@ -490,6 +490,38 @@ class StagesFile(RunFile):
 
     NAME: ClassVar[str] = "stages.json"
     stages: Mapping[str, Stage] = rest()
+
+
+# a comparison ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A network of a comparison: what it gets right and costs, or in `missing` why there is none."""
+
+    name: str
+    network: str
+    searched: bool  # whether it is from the space that the run searched
+    accuracy: float | None = None
+    costs: Mapping[str, float] = field(default_factory=dict)
+    seconds: float | None = None  # of training
+    epochs: int | None = None
+    missing: str | None = None
+
+
+@dataclass(frozen=True)
+class CompareFile(RunFile):
+    """The run's network beside what could have been trained instead inside the same budgets."""
+
+    NAME: ClassVar[str] = "compare.json"
+    budgets: Mapping[str, float]
+    axis: str
+    kinds: Mapping[str, Kind]  # of every cost
+    seconds: float  # of training, each
+    metric: str
+    test_images: int
+    own: Contestant
+    rivals: tuple[Contestant, ...]
 
 
 # a compression -----------------------------------------------------------------------------------

@@ -1,0 +1,56 @@
+"""Whether a run's network is better than what could have been trained instead, or only luckier."""
+
+from __future__ import annotations
+
+import math
+
+from sartor.runs.schema import CompareFile, Contestant
+
+_SURE = 1.959964  # standard errors of a 95 % interval
+
+
+def ranked(c: CompareFile) -> list[Contestant]:
+    """All networks that were trained, the best first; of equals the run's own."""
+    trained = [e for e in (c.own, *c.rivals) if e.accuracy is not None]
+    return sorted(trained, key=lambda e: -(e.accuracy or 0.0))
+
+
+def luck(c: CompareFile, one: Contestant, other: Contestant) -> float | None:
+    """The least difference in points that chance alone seldom gives (95 %): two shares of the same number of images.
+
+    Both networks see the same images, so their luck is partly common: this is on the careful side. A metric that is
+    no share of images has no such formula.
+    """
+    if c.metric != "accuracy" or not c.test_images:
+        return None
+    shares = [(e.accuracy or 0.0) / 100 for e in (one, other)]
+    # Nobody right or wrong on all images is not certainty: Agresti and Caffo's two more of either kind.
+    rough = [(s * c.test_images + 1) / (c.test_images + 2) for s in shares]
+    return 100 * _SURE * math.sqrt(sum(s * (1 - s) / (c.test_images + 2) for s in rough))
+
+
+def verdict(c: CompareFile) -> list[str]:
+    """In plain words: who is best, by how many points, and whether that is more than luck."""
+    rivals = [e for e in ranked(c) if e is not c.own]
+    if c.own.accuracy is None or not rivals or rivals[0].accuracy is None:
+        return ["Nothing else fits these budgets, so there was nothing to compare with."]
+    best, ahead = rivals[0], c.own.accuracy - rivals[0].accuracy
+    who = f"{best.name} ({best.network})" if best.network and not best.searched else best.name
+    chance = luck(c, c.own, best)
+    words = f"{abs(ahead):.1f} points {'more' if ahead >= 0 else 'less'} than the best of the others, {who}"
+    if abs(ahead) < 0.05:
+        words = f"as much as the best of the others, {who}"
+    found = [f"The network of this run reaches {c.own.accuracy:.1f} %, {words}."]
+    if chance is not None and abs(ahead) < chance:
+        found.append(
+            f"With {c.test_images} test images, differences of up to {chance:.1f} points are luck: neither is "
+            "shown to be better."
+        )
+    elif chance is not None:
+        better = "the search was worth it here" if ahead > 0 else "the search was not worth it here"
+        found.append(f"That is more than the luck of {c.test_images} test images ({chance:.1f} points): {better}.")
+    if c.own.seconds is not None and abs(c.seconds / c.own.seconds - 1) > 0.2:
+        found.append(
+            f"The others were trained for {c.seconds:.0f} s each, the network of this run for {c.own.seconds:.0f} s."
+        )
+    return found

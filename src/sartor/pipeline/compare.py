@@ -1,0 +1,97 @@
+"""Was it worth it? What could have been trained instead, chosen, trained and measured like the run's own network.
+
+Every rival has a folder of its own (compare/TIME/NAME) that the stages of a fit fill, so that a comparison resumes.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from sartor.core import units
+from sartor.core.errors import Infeasible, RunError
+from sartor.pipeline import stages
+from sartor.pipeline.context import reopened
+from sartor.pipeline.cut import FitCut
+from sartor.pipeline.order import report, until_it_fits
+from sartor.pipeline.rivals import Rival, groups
+from sartor.runs.directory import Run
+from sartor.runs.progress import Reporter
+from sartor.runs.schema import CompareFile, Contestant, SolutionFile, SplitsFile, TrainingFile, VerifyFile
+
+_OWN = "this run"
+
+
+def compare(
+    path: Path, duration: str | float | None = None, timm: Sequence[str] = (), reporter: Reporter | None = None,
+    trust_code: bool = False,
+) -> Path:  # fmt: skip
+    """Train what could have been trained instead, for `duration` in all; compare.json and a section of the report."""
+    in_all = None if duration is None else _seconds(duration)
+    base = path.absolute().parent.parent if path.absolute().parent.name == "cuts" else path
+    context, _ = reopened(base, reporter or Reporter(), trusted=trust_code)
+    run = context.run if base == path else context.run.sub(f"cuts/{path.name}")
+    with context.run.locked():
+        if not run.done("certificate"):
+            raise RunError(f"{path} must be a finished run, but has no certificate. Run the same `sartor fit` again.")
+        stages.same_data(context)
+        budgets = _budgets(run)
+        cut, begun = FitCut(context, run, budgets), time.monotonic()
+        with run.reporter.bar("pricing what could be trained instead", 100) as bar:
+            found = groups(cut, budgets, timm, lambda n, done, total: bar.to(100 * done // total, n))
+        rivals = [Rival(context, run, g, budgets) for g in found]
+        seconds = run.load(TrainingFile).seconds
+        if in_all is not None:
+            seconds = in_all / max(1, sum(rival.possible for rival in rivals))
+        folder = f"compare/{seconds:.4g}s"
+        rivals = [replace(r, run=run.sub(f"{folder}/{_slug(r.group.name)}"), share=seconds) for r in rivals]
+        results = []
+        for n, rival in enumerate(rivals, start=1):
+            run.reporter.say(f"compare, {n} of {len(rivals)}: {rival.group.name}")
+            results.append(_result(rival))
+        run.save(CompareFile(
+            budgets=budgets, axis=cut.axis, kinds={n: e.kind for n, e in run.load(VerifyFile).costs.items()},
+            seconds=seconds, metric=run.load(TrainingFile).metric,
+            test_images=len(context.run.load(SplitsFile).test), own=_contestant(run, _OWN, searched=True),
+            rivals=tuple(results),
+        ))  # fmt: skip
+        run.finish("compare", [CompareFile.NAME], time.monotonic() - begun)
+        report(run.path, run)
+    return run.path
+
+
+def _seconds(duration: str | float) -> float:
+    """``5min`` in seconds."""
+    if isinstance(duration, str) and (match := re.fullmatch(r"\s*([\d.]+)\s*(min|h)\s*", duration)):
+        duration = f"{float(match[1]) * {'min': 60, 'h': 3600}[match[2]]}s"
+    return units.parse(duration if isinstance(duration, str) else 1e3 * duration, "time", "time") / 1e3
+
+
+def _budgets(run: Run) -> Mapping[str, float]:
+    """The run's budgets; without any, what its own network costs."""
+    asked = run.load(SolutionFile).budgets
+    return asked or {n: e.measured for n, e in run.load(VerifyFile).costs.items()}
+
+
+def _result(rival: Rival) -> Contestant:
+    """The rival trained and measured; or why there is none."""
+    try:
+        until_it_fits(rival)
+    except Infeasible as error:
+        return Contestant(rival.group.name, "", rival.group.searched, missing=str(error))
+    return _contestant(rival.run, rival.group.name, rival.group.searched)
+
+
+def _contestant(run: Run, name: str, searched: bool) -> Contestant:
+    training, verified = run.load(TrainingFile), run.load(VerifyFile)
+    return Contestant(
+        name, run.load(SolutionFile).string, searched, training.test_accuracy,
+        {n: e.measured for n, e in verified.costs.items()}, training.seconds, len(training.history),
+    )  # fmt: skip
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^a-z0-9.]+", "-", name.lower())

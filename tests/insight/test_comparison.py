@@ -1,0 +1,48 @@
+import math
+
+import pytest
+
+from sartor.core.units import COUNT
+from sartor.insight.comparison import luck, ranked, verdict
+from sartor.runs.codec import decode, encode
+from sartor.runs.schema import CompareFile, Contestant
+
+
+def compared(own, *others, images=1000, metric="accuracy", seconds=10.0):
+    rivals = tuple(Contestant(f"rival {n}", f"net{n}", False, a, {"macs": 2e6}, 10.0, 3) for n, a in enumerate(others))
+    mine = Contestant("this run", "mine", True, own, {"macs": 1e6}, seconds, 3)
+    return CompareFile({"macs": 2e6}, "macs", {"macs": COUNT}, 10.0, metric, images, mine, rivals)
+
+
+def test_luck_is_the_standard_error_of_a_difference_of_two_shares():
+    c = compared(90.0, 90.0)
+    assert luck(c, c.own, c.rivals[0]) == pytest.approx(196 * math.sqrt(2 * 0.9 * 0.1 / 1000), rel=0.01)
+    assert luck(compared(100.0, 100.0), c.own, c.rivals[0]) > 0
+    assert luck(compared(90.0, 90.0, metric="mean average precision"), c.own, c.rivals[0]) is None
+
+
+@pytest.mark.parametrize(
+    ("own", "best", "said"),
+    [
+        (95.0, 90.0, ("5.0 points more than the best of the others, rival 1 (net1)", "the search was worth it")),
+        (90.0, 95.0, ("5.0 points less", "the search was not worth it")),
+        (91.0, 90.0, ("1.0 points more", "neither is shown to be better")),
+        (90.0, 90.0, ("as much as the best", "neither is shown to be better")),
+    ],
+)
+def test_the_verdict_says_who_is_better_and_whether_that_is_luck(own, best, said):
+    words = " ".join(verdict(compared(own, 80.0, best)))
+    assert all(part in words for part in said)
+
+
+def test_unequal_times_and_an_empty_field_are_said():
+    assert "for 10 s each, the network of this run for 50 s" in verdict(compared(90.0, 80.0, seconds=50.0))[-1]
+    assert verdict(compared(90.0)) == ["Nothing else fits these budgets, so there was nothing to compare with."]
+
+
+def test_the_best_comes_first_and_what_was_not_trained_is_left_out():
+    c = compared(90.0, 80.0, 95.0)
+    gone = Contestant("too large", "", False, missing="does not fit")
+    c = CompareFile(**{**c.__dict__, "rivals": (*c.rivals, gone)})
+    assert [e.name for e in ranked(c)] == ["rival 1", "this run", "rival 0"]
+    assert decode(CompareFile, encode(c), "") == c
