@@ -1,0 +1,48 @@
+"""What a page of docs/extend says is done as it stands: its plug-in in a folder of its own, its commands, its Python."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+PAGES = Path(__file__).parents[2] / "docs" / "extend"
+
+
+def blocks(page: str, language: str) -> list[str]:
+    """The blocks of a page in one language."""
+    return re.findall(rf"```{language}\n(.*?)```", (PAGES / page).read_text(encoding="utf-8"), re.DOTALL)
+
+
+def write(page: str, folder: Path, name: str) -> Path:
+    """The plug-in, a page's first block, as a file outside the package."""
+    path = folder / name
+    path.write_text(blocks(page, "python")[0], encoding="utf-8")
+    return path
+
+
+def command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """`sartor` in that folder, as a person would run it."""
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [sys.executable, "-m", "sartor", *arguments], cwd=folder, env=env, capture_output=True, text=True, check=False
+    )
+
+
+def commands(page: str, folder: Path) -> None:
+    """Every command of the page."""
+    for line in "".join(blocks(page, "bash")).splitlines():
+        done = command(folder, *shlex.split(line)[1:])
+        assert done.returncode == 0, done.stderr
+
+
+def python(page: str, folder: Path) -> str:
+    """What the page's further blocks print, in a process of their own: the plug-in is only in the current folder."""
+    code = "\n".join(blocks(page, "python")[1:])
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
