@@ -38,7 +38,7 @@ from sartor.runs.progress import Reporter
 from sartor.solvers import solve
 from sartor.solvers.base import Problem
 from sartor.spaces.treecell.space import TreeCells
-from sartor.spaces.treecell.tree import PATHS
+from sartor.spaces.treecell.tree import PATHS, cells_of
 
 PAPER = {"test_error": 2.41, "parameters_millions": 3.4, "gpu_days": 0.1, "whole_parameters_millions": 5.7}
 SHARE = 0.5  # of the minutes, for the search
@@ -132,7 +132,7 @@ def others(names: str, space: TreeCells, alike: Alike, budget: float) -> dict[st
 def sizes(space: TreeCells, arch: Arch, task: Any) -> dict[str, Any]:
     """Parameters, multiply-accumulates, and how many paths and blocks are left."""
     net, shape = space.network(arch, task), (task.channels, task.image, task.image)
-    cells = space.cells(arch)
+    cells = cells_of(arch)
     return {
         "parameters": int(Params().of(net, shape)), "macs": int(Macs().of(net, shape)),
         "paths": sum(map(len, cells)), "of_paths": len(PATHS) * len(cells),

@@ -11,7 +11,8 @@ from torch import nn
 from sartor.core.arch import Arch, canonical, from_names
 from sartor.core.registry import SPACES
 from sartor.core.task import Task
-from sartor.spaces.base import Gates, SharedSpace, Space
+from sartor.spaces.base import Gates, Space
+from sartor.spaces.supernet import SharedSpace
 
 TASK = Task(4, 12, 3)
 NAMES = (*SPACES.names(), "own:Own")

@@ -1,4 +1,4 @@
-"""What a page of docs/extend says is done as it stands: its plug-in in a folder of its own, its commands, its Python."""
+"""A page of docs/extend, done as it stands: its plug-in in a folder of its own, its commands, its Python."""
 
 import os
 import re

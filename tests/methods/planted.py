@@ -21,7 +21,7 @@ from sartor.engine.feed import Feed
 from sartor.methods.base import Job
 from sartor.runs.directory import Run
 from sartor.runs.progress import Reporter
-from sartor.spaces.base import SharedSpace
+from sartor.spaces.supernet import SharedSpace
 from sartor.spaces.switches import Circuit, Switch
 
 SIDE, CLASSES, OPERATIONS = 8, 4, 3

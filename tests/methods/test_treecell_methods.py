@@ -15,7 +15,7 @@ from sartor.solvers import solve
 from sartor.solvers.base import Problem
 from sartor.spaces.cells.darts_reduced import DartsReduced
 from sartor.spaces.treecell.space import TreeCells
-from sartor.spaces.treecell.tree import EDGES, PATHS
+from sartor.spaces.treecell.tree import EDGES, PATHS, cells_of
 
 SPACES = {
     "treecell": TreeCells(blocks=1, channels=4, alpha=6),
@@ -59,7 +59,7 @@ def test_without_a_budget_the_network_is_what_the_switches_leave(tmp_path):
     search.relevance.update(w, np.full(len(names), 0.5))
     search.relevance.prune(1)
     on = search.relevance.on.reshape(-1, len(EDGES))
-    cells = given.space.cells(solve(Problem(search.score())).arch)
+    cells = cells_of(solve(Problem(search.score())).arch)
     assert cells == [
         tuple(p for p in PATHS if not p.startswith("12") and p != "213"),
         tuple(p for p in PATHS if p.startswith("1")),

@@ -8,8 +8,8 @@ from sartor.core.errors import BadInput
 from sartor.core.task import Task
 from sartor.costs.macs import Macs
 from sartor.costs.params import Params
-from sartor.spaces.base import new_supernet
 from sartor.spaces.plain.space import Plain, build, family
+from sartor.spaces.supernet import new_supernet
 
 PUBLISHED = {  # parameters and multiply-accumulates; ResNets as in table 6 of their paper, with 1x1 shortcuts
     ("resnet20-w16-s1", Task(10, 32, 3)): (0.27e6, 40.8e6),

@@ -11,8 +11,9 @@ from sartor.core.config import build
 from sartor.core.errors import BadInput
 from sartor.core.registry import COSTS, METHODS, SPACES
 from sartor.core.task import Task
-from sartor.spaces.base import Space, new_supernet
+from sartor.spaces.base import Space
 from sartor.spaces.slots import Slots
+from sartor.spaces.supernet import new_supernet
 
 TASK = Task(3, 8, 1)
 SHORT = {**tiny.QUICK["method"], "steps": 2, "nu_networks": 2, "epochs": 1, "networks": 40, "rounds": 2}

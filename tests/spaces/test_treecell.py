@@ -12,8 +12,8 @@ from sartor.solvers import solve
 from sartor.solvers.base import Problem
 from sartor.spaces.base import Gates
 from sartor.spaces.treecell.nets import Half, TreeCell, operation
-from sartor.spaces.treecell.space import SUBSETS, TreeCells
-from sartor.spaces.treecell.tree import EDGES, PATHS, ROOTS, children, through, way
+from sartor.spaces.treecell.space import TreeCells
+from sartor.spaces.treecell.tree import EDGES, PATHS, ROOTS, SUBSETS, cells_of, children, through, way
 
 CIFAR, TINY = Task(10, 32), Task(3, 8, 1)
 
@@ -54,7 +54,7 @@ def test_the_paper_s_network():
         rest = count(space.network(space.smallest, CIFAR))
         wide = TreeCells(blocks=18, channels=16, alpha=150).fitted(CIFAR)
         assert int(count(wide.network(wide.heaviest, CIFAR)) / 1e5) == 143  # they report 14.3 M
-    slots = space.slots(CIFAR)
+    slots = space.frame(CIFAR).slots
     assert rest == 3 * 9 * 16 + 2 * 16 + 2 * slots[-1].outputs + 10 * slots[-1].outputs + 10  # shortcuts have none
     assert (len(slots), slots[0].width, slots[-1].width, slots[-1].outputs) == (54, 18, 100, 400)
     assert [s.stride for s in slots].count(2) == 2
@@ -93,7 +93,7 @@ def test_architectures_read_back(space):
     for arch in [space.heaviest, space.smallest, *(space.sample(rng) for _ in range(20))]:
         assert space.read(space.describe(arch)) == arch == canonical(space.choices, arch)
     assert space.describe(space.smallest) == "- - -"
-    assert space.cells(space.read("111 - 122+213")) == [("111",), (), ("122", "213")]
+    assert cells_of(space.read("111 - 122+213")) == [("111",), (), ("122", "213")]
     for wrong in ("111", "111 112 113", "a b c"):
         with pytest.raises(BadInput, match="3 blocks"):
             space.read(wrong)
@@ -110,7 +110,7 @@ def test_a_block_without_paths_is_its_shortcut(space, net):
 def test_one_path_costs_its_three_edges_and_the_bottleneck(space):
     table = Params().table(space, TINY)
     base = table.form(space.smallest)
-    slot = space.slots(TINY)[0]
+    slot = space.frame(TINY).slots[0]
     c = slot.width
     bottleneck = 2 * slot.inputs + slot.inputs * c + 2 * c + c * slot.outputs + 2 * slot.outputs
     conv3, max3, sep3 = 2 * c + c * c // 2 * 9, 0, 2 * c + 9 * c + c * c
@@ -176,7 +176,7 @@ def test_a_score_of_switches_keeps_exactly_what_is_relevant(space):
             pairs[hub, choice][list(allowed)] = row
         else:
             linear[choice] = row
-    cells = space.cells(solve(Problem(Quadratic(space.sizes, 0.0, linear, pairs))).arch)
+    cells = cells_of(solve(Problem(Quadratic(space.sizes, 0.0, linear, pairs))).arch)
     for number, paths in enumerate(cells):
         block = on[15 * number : 15 * number + 15]
         assert set(paths) == {e for e, alive in zip(EDGES, block, strict=True) if alive and e in PATHS}
@@ -223,7 +223,7 @@ def test_sizes_follow_the_image():
     assert TreeCells().fitted(CIFAR).blocks == 6
     assert TreeCells().fitted(TINY).blocks == 2
     large = TreeCells(blocks=1).fitted(Task(10, 64))
-    assert (large.stem, large.slots(Task(10, 64))[0].side) == ("large", 16)
+    assert (large.stem, large.frame(Task(10, 64)).slots[0].side) == ("large", 16)
     assert large.network(large.heaviest, Task(10, 64))(torch.randn(2, 3, 64, 64)).shape == (2, 10)
     assert TreeCells(blocks=2).sketch().choices == TreeCells(blocks=2).choices
     odd = TreeCells(blocks=1, channels=4, alpha=6).fitted(Task(3, 9, 1))

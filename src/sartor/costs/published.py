@@ -13,7 +13,8 @@ from sartor.core.arch import Arch
 from sartor.core.errors import BadInput
 from sartor.core.task import Task
 from sartor.spaces.cells.genotype import PUBLISHED
-from sartor.spaces.mobile.space import CONFIGS, DEPTHS, Mobile
+from sartor.spaces.mobile.frame import CONFIGS, DEPTHS
+from sartor.spaces.mobile.space import Mobile
 
 IMAGENET = Task(1000, 224)
 

@@ -22,9 +22,8 @@ from sartor.engine.recipe import Recipe
 from sartor.engine.replay import Repeated
 from sartor.engine.seeding import seeded
 from sartor.methods.base import Job
-from sartor.spaces.base import new_supernet
 from sartor.spaces.capabilities import Wipeable, mixable
-from sartor.spaces.supernet import StepDraw
+from sartor.spaces.supernet import StepDraw, new_supernet
 
 Group = tuple[tuple[int, ...], int, int]  # choices with the same number of options, in the same number of places
 

@@ -28,8 +28,9 @@ from sartor.core.task import Task
 from sartor.engine.curvature.kernel import LOSSES, Init, Loss, Norm, prepare, squared_norm, weights
 from sartor.engine.seeding import seeded
 from sartor.methods.base import Effort, Found, Job, Method
-from sartor.spaces.base import Gates, Space, new_supernet
+from sartor.spaces.base import Gates, Space
 from sartor.spaces.capabilities import Relaxable, sketch
+from sartor.spaces.supernet import new_supernet
 
 Batch = tuple[Tensor, Tensor]
 Source = Callable[[int], Batch]  # the batch of a step; equation 40's networks come at steps -1, -2, ...

@@ -17,7 +17,7 @@ from sartor.insight.ranking import quality
 from sartor.methods.base import Effort, Found, Job, epochs_for
 from sartor.methods.sharing import Sharing, recalibrate_paths
 from sartor.predictors.linear import LeastSquares
-from sartor.spaces.base import new_supernet
+from sartor.spaces.supernet import new_supernet
 
 
 @final

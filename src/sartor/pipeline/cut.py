@@ -18,7 +18,8 @@ from sartor.costs.base import Cost, CostTable, Measured, Tick, cache_folder
 from sartor.engine import checkpoint
 from sartor.pipeline.context import Context, Search
 from sartor.runs.directory import Run
-from sartor.spaces.base import Space, new_supernet
+from sartor.spaces.base import Space
+from sartor.spaces.supernet import new_supernet
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,7 @@
 """The contract of a search space: choices, rules, parts, and the network of every architecture.
 
-A `SharedSpace` also makes supernets, which most methods train; what a single method needs beyond that is a capability
-that it asks for (`sartor.spaces.capabilities`), with a default for every space.
+A `SharedSpace` (`sartor.spaces.supernet`) also makes supernets, which most methods train; what a single method needs
+beyond that is a capability that it asks for (`sartor.spaces.capabilities`), with a default for every space.
 """
 
 from __future__ import annotations
@@ -22,8 +22,6 @@ from sartor.spaces import drawing
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
-
-    from sartor.spaces.supernet import Supernet
 
 Shape = tuple[int, int, int]
 Picks = NDArray[np.int64]  # (B, choices), on the CPU: a path of its own for every image
@@ -115,21 +113,3 @@ class Space(ABC):
                 hand = (np.arange(len(group)) + rng.integers(len(choice.options))) % len(choice.options)
                 picks[rng.permutation(group), i] = hand
         return picks
-
-
-class SharedSpace(Space):
-    """A space whose networks share one set of weights: it also makes supernets."""
-
-    @abstractmethod
-    def supernet(self, task: Task) -> Supernet:
-        """A new supernet, initialised from torch's random state."""
-
-
-def new_supernet(space: Space, task: Task) -> Supernet:
-    """A supernet of the space; refused for one without shared weights."""
-    if not isinstance(space, SharedSpace):
-        raise BadInput(
-            f"this method trains all networks of a space at once, but {type(space).__name__} has no shared weights. "
-            "Use --method random, or make it a SharedSpace."
-        )
-    return space.supernet(task)

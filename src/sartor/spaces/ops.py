@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+M = TypeVar("M", bound=nn.Module)
+
+
+class Modules(nn.ModuleList, Generic[M]):
+    """A module list that says what it holds."""
+
+    if TYPE_CHECKING:
+
+        def __iter__(self) -> Iterator[M]: ...
+        def __getitem__(self, index: int) -> M: ...  # type: ignore[override]
 
 
 def make_divisible(value: float, divisor: int = 8) -> int:
@@ -33,6 +45,16 @@ class ConvBnAct(nn.Sequential):
     ) -> None:
         conv = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, groups=groups, bias=False)
         super().__init__(conv, nn.BatchNorm2d(outputs), *([act] if act is not None else []))
+
+    @property
+    def conv(self) -> nn.Conv2d:
+        """Its first layer."""
+        return cast(nn.Conv2d, self[0])
+
+    @property
+    def norm(self) -> nn.BatchNorm2d:
+        """Its second layer."""
+        return cast(nn.BatchNorm2d, self[1])
 
 
 class SqueezeExcite(nn.Module):
@@ -110,8 +132,9 @@ def initialise(module: nn.Module) -> None:
             nn.init.zeros_(m.bias)
 
 
-def copy_slice(target: Any, source: Tensor) -> None:
+def copy_slice(target: Tensor | None, source: Tensor | None) -> None:
     """Copy the leading corner of `source` that has `target`'s shape: how a child inherits shared weights."""
+    assert target is not None and source is not None
     with torch.no_grad():
         target.copy_(source[tuple(slice(0, n) for n in target.shape)])
 

@@ -15,8 +15,9 @@ from typing import final
 from torch import Tensor, nn
 
 from sartor.core.arch import Arch
+from sartor.core.errors import BadInput
 from sartor.core.task import Task
-from sartor.spaces.base import Gates, Picks
+from sartor.spaces.base import Gates, Picks, Space
 
 Who = Arch | Picks | Gates
 
@@ -58,3 +59,21 @@ def trace(net: nn.Module, x: Tensor) -> tuple[list[Tensor], Tensor]:
         return [], net(x)
     traced: tuple[list[Tensor], Tensor] = net.trace(x)  # type: ignore[operator]
     return traced
+
+
+class SharedSpace(Space):
+    """A space whose networks share one set of weights: it also makes supernets."""
+
+    @abstractmethod
+    def supernet(self, task: Task) -> Supernet:
+        """A new supernet, initialised from torch's random state."""
+
+
+def new_supernet(space: Space, task: Task) -> Supernet:
+    """A supernet of the space; refused for one without shared weights."""
+    if not isinstance(space, SharedSpace):
+        raise BadInput(
+            f"this method trains all networks of a space at once, but {type(space).__name__} has no shared weights. "
+            "Use --method random, or make it a SharedSpace."
+        )
+    return space.supernet(task)

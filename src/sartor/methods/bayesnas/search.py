@@ -16,9 +16,8 @@ from sartor.engine.recipe import Recipe
 from sartor.engine.seeding import seeded
 from sartor.methods.base import Job
 from sartor.methods.bayesnas.relevance import THRESHOLD, Relevance, Removal
-from sartor.spaces.base import new_supernet
 from sartor.spaces.capabilities import Wipeable, switchable
-from sartor.spaces.supernet import StepDraw
+from sartor.spaces.supernet import StepDraw, new_supernet
 
 
 class Switched(nn.Module):

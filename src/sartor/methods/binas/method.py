@@ -33,9 +33,9 @@ from sartor.methods.sharing import recalibrate_paths
 from sartor.predictors.contributions import entries, estimate, force
 from sartor.predictors.joint import Paths, Redrawn, correlation, rescale_to
 from sartor.predictors.shrinkage import shrink_score, shrink_with_hint
-from sartor.spaces.base import Picks, new_supernet
+from sartor.spaces.base import Picks
 from sartor.spaces.capabilities import Elastic, prepared
-from sartor.spaces.supernet import StepDraw, trace
+from sartor.spaces.supernet import StepDraw, new_supernet, trace
 
 _FIRST = 16  # passes that see all images, at least: few are enough for what leads, and doubt must be known
 _DECK = 36  # images to which paths are dealt evenly: a GPU meets the same shapes again

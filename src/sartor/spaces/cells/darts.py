@@ -12,20 +12,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
+from typing import Any, ClassVar, Literal, final
 
 import numpy as np
+import torch
 
 from sartor.core.arch import Arch, Choice
 from sartor.core.errors import BadInput
 from sartor.core.quadratic import Limit, Quadratic
 from sartor.core.task import Task
-from sartor.spaces.base import Gates, Part, Picks, SharedSpace
+from sartor.spaces.base import Gates, Part, Picks
+from sartor.spaces.cells import ops
 from sartor.spaces.cells.genotype import INPUTS, OPERATIONS, Cell, Genotype, read
+from sartor.spaces.cells.nets import CellNet, DartsSupernet, Frame, Slot
 from sartor.spaces.drawing import Drawing
-
-if TYPE_CHECKING:
-    from sartor.spaces.cells.nets import CellNet, DartsSupernet, Frame, Slot
+from sartor.spaces.supernet import SharedSpace
 
 When = tuple[tuple[int, int], ...]
 NODES = 4
@@ -196,8 +197,6 @@ class Darts(SharedSpace):
 
     def frame(self, task: Task, search: bool = False) -> Frame:
         """Sizes of the stand-alone network, or of the search network."""
-        from sartor.spaces.cells.nets import Frame
-
         space = self.fitted(task)
         assert space.cells is not None and space.channels is not None
         channels = (self.search_channels if search else None) or space.channels
@@ -206,14 +205,10 @@ class Darts(SharedSpace):
 
     def supernet(self, task: Task) -> DartsSupernet:
         """The search network."""
-        from sartor.spaces.cells.nets import DartsSupernet
-
         return DartsSupernet(self.fitted(task), self.frame(task, search=True), task)
 
     def network(self, arch: Arch, task: Task) -> CellNet:
         """A stand-alone network with fresh weights."""
-        from sartor.spaces.cells.nets import CellNet
-
         return CellNet(self.genotype(arch), self.frame(task), task)
 
     def forecasters(self, task: Task) -> dict[int, int]:
@@ -224,8 +219,6 @@ class Darts(SharedSpace):
 
     def mixture(self, weights: Mapping[int, Any]) -> Gates:
         """Every edge is open: the pairs with a given input weigh 1 together."""
-        import torch
-
         like = next(iter(weights.values()))
         gates = []
         for i, choice in enumerate(self.choices):
@@ -254,8 +247,6 @@ class Darts(SharedSpace):
 
 def frame_parts(frame: Frame, task: Task) -> Iterator[Part]:
     """What every network of stacked cells has: stem, head and the layers that bring a cell's inputs to its width."""
-    from sartor.spaces.cells import ops
-
     name, stem = ("large", ops.LargeStem) if frame.large else ("small", ops.SmallStem)
     key = f"stem_{name}_i{task.channels}_o{frame.stem_width()}_r{task.image}"
     yield Part(key, partial(stem, task.channels, frame.stem_width()), (task.channels, task.image, task.image))
@@ -273,14 +264,12 @@ def frame_parts(frame: Frame, task: Task) -> Iterator[Part]:
 
 def operation_part(slot: Slot, source: int, name: str, pool_norm: bool, when: When) -> Iterator[Part]:
     """An operation on one of a cell's nodes; an identity of stride 1 computes nothing and is none."""
-    from sartor.spaces.cells.ops import operation
-
     stride, side, width = slot.stride(source), slot.side_of(source), slot.width
     if name == "skip_connect" and stride == 1:
         return
     kind = "reduce" if name == "skip_connect" else name
     key = f"{kind}_i{width}_o{width}_r{side}" + ("" if kind == "reduce" else f"_s{stride}")
-    yield Part(key, partial(operation, name, width, stride, pool_norm=pool_norm), (width, side, side), when)
+    yield Part(key, partial(ops.operation, name, width, stride, pool_norm=pool_norm), (width, side, side), when)
 
 
 PLUGIN = Darts

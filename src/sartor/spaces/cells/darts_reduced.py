@@ -12,22 +12,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import combinations, permutations
-from typing import TYPE_CHECKING, Any, Literal, final
+from typing import Any, Literal, final
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from sartor.core.arch import Arch, Choice
 from sartor.core.errors import BadInput
 from sartor.core.quadratic import Quadratic
 from sartor.core.task import Task
-from sartor.spaces.base import Gates, Part, Picks, SharedSpace
+from sartor.spaces.base import Gates, Part, Picks
 from sartor.spaces.cells.darts import KINDS, NODES, Darts, When, frame_parts, operation_part
 from sartor.spaces.cells.genotype import INPUTS, OPERATIONS, Cell, Genotype
+from sartor.spaces.cells.nets import CellNet, DartsSupernet, Frame
 from sartor.spaces.drawing import Drawing
-
-if TYPE_CHECKING:
-    from sartor.spaces.cells.nets import CellNet, DartsSupernet, Frame
+from sartor.spaces.supernet import SharedSpace
 
 # The operations on a node's lower and on its higher input: the two best are never the same.
 BOTH = tuple(permutations(range(len(OPERATIONS)), 2))
@@ -223,8 +223,6 @@ class DartsReduced(SharedSpace):
 
     def frame(self, task: Task) -> Frame:
         """Sizes of the network; the one that is drawn during the search has no strides but poolings."""
-        from sartor.spaces.cells.nets import Frame
-
         space = self.fitted(task)
         assert space.cells is not None and space.channels is not None
         large = space.stem == "large"
@@ -232,14 +230,10 @@ class DartsReduced(SharedSpace):
 
     def supernet(self, task: Task) -> DartsSupernet:
         """The search network: every operation on every edge."""
-        from sartor.spaces.cells.nets import DartsSupernet
-
         return DartsSupernet(self.fitted(task), self.frame(task), task)
 
     def network(self, arch: Arch, task: Task) -> CellNet:
         """A stand-alone network with fresh weights."""
-        from sartor.spaces.cells.nets import CellNet
-
         return CellNet(self.genotype(arch), self.frame(task), task)
 
     def forecasters(self, task: Task) -> dict[int, int]:
@@ -255,8 +249,6 @@ class DartsReduced(SharedSpace):
 
     def mixture(self, weights: Any) -> Gates:
         """The given weights; cells that the network does not have weigh nothing."""
-        import torch
-
         like = next(iter(weights.values()))
         none = {i: torch.zeros(n, dtype=like.dtype, device=like.device) for i, n in enumerate(self.sizes)}
         return Gates(tuple((none | dict(weights)).values()))
@@ -285,8 +277,6 @@ class DartsReduced(SharedSpace):
 @cache
 def _on(index: tuple[int, ...], device: Any) -> Any:
     """Kept on the device: a step that copies from the host cannot be recorded."""
-    import torch
-
     return torch.tensor(index, device=device)
 
 

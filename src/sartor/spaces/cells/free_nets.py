@@ -4,32 +4,52 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from sartor.core.arch import Arch
+from sartor.core.arch import Arch, Choice
 from sartor.core.task import Task
 from sartor.spaces.base import Gates, Picks
-from sartor.spaces.cells.genotype import INPUTS, OPERATIONS
+from sartor.spaces.cells.genotype import INPUTS, OPERATIONS, Genotype
 from sartor.spaces.cells.grouped import Source, mixed_cell, sources
 from sartor.spaces.cells.nets import CellNet, Frame, MixedCell
 from sartor.spaces.cells.ops import Classifier, LargeStem, SmallStem
 from sartor.spaces.supernet import Supernet
 
-if TYPE_CHECKING:
-    from sartor.spaces.cells.freecells import FreeCells
-
 # B images, E edges, O operations, P cells of a kind
 _WITH_ZERO = 1 + len(OPERATIONS)  # switches an edge
+
+
+class Free(Protocol):
+    """What the search network asks of its space; `kind` is 0 for normal cells and 1 for reduction cells."""
+
+    @property
+    def choices(self) -> tuple[Choice, ...]: ...
+
+    @property
+    def edges(self) -> tuple[tuple[int, int], ...]: ...
+
+    def counts(self, task: Task) -> tuple[int, int]: ...
+
+    def hub(self, kind: int) -> int: ...
+
+    def choice_of(self, kind: int, edge: int, operation: int) -> int: ...
+
+    def place_of(self, choice: int) -> tuple[int, int, int]: ...
+
+    def table(self, picks: Picks, kind: int) -> NDArray[np.bool_]: ...
+
+    def genotype(self, arch: Arch) -> Genotype: ...
 
 
 class FreeSupernet(Supernet):
     """All cells of the space in one set of weights; a cell type's decisions hold for all of its replicas."""
 
-    def __init__(self, space: FreeCells, frame: Frame, task: Task) -> None:
+    def __init__(self, space: Free, frame: Frame, task: Task) -> None:
         super().__init__()
         self.space, self.frame, self.task = space, replace(frame, pool_norm=True), task
         slots = frame.slots(task.image)

@@ -11,25 +11,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, Literal, final
+from typing import Any, Literal, final
 
 import numpy as np
+from torch import Tensor
 
 from sartor.core.arch import Arch, Choice, canonical
 from sartor.core.errors import BadInput
 from sartor.core.quadratic import Limit, Quadratic
 from sartor.core.task import Task
-from sartor.spaces.base import Part, Picks, SharedSpace
+from sartor.spaces.base import Part, Picks
+from sartor.spaces.cells import ops
 from sartor.spaces.cells.darts import KINDS, NODES, Darts, operation_part
+from sartor.spaces.cells.free_nets import FreeSupernet
 from sartor.spaces.cells.genotype import INPUTS, OPERATIONS, ZERO, Cell, Genotype, read
+from sartor.spaces.cells.nets import CellNet, Frame, Slot
 from sartor.spaces.drawing import Drawing
+from sartor.spaces.supernet import SharedSpace
 from sartor.spaces.switches import Circuit, Switch
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from sartor.spaces.cells.free_nets import FreeSupernet
-    from sartor.spaces.cells.nets import CellNet, Frame, Slot
 
 ON = 0  # the first option, so that the first option of every choice is the whole cell
 OWN = tuple(range(INPUTS, INPUTS + NODES))
@@ -211,14 +210,10 @@ class FreeCells(SharedSpace):
 
     def supernet(self, task: Task) -> FreeSupernet:
         """The search network."""
-        from sartor.spaces.cells.free_nets import FreeSupernet
-
         return FreeSupernet(self.fitted(task), self.frame(task, search=True), task)
 
     def network(self, arch: Arch, task: Task) -> CellNet:
         """A stand-alone network with fresh weights."""
-        from sartor.spaces.cells.nets import CellNet
-
         return CellNet(self.genotype(arch), self.frame(task), task)
 
     def counts(self, task: Task) -> tuple[int, int]:
@@ -260,8 +255,6 @@ class FreeCells(SharedSpace):
 
     def parts(self, task: Task) -> Iterator[Part]:
         """Stem and head, the cells' input layers at every width that they can meet, every operation where it is on."""
-        from sartor.spaces.cells import ops
-
         frame, image = self.frame(task), (task.channels, task.image, task.image)
         name, stem = ("large", ops.LargeStem) if frame.large else ("small", ops.SmallStem)
         key = f"stem_{name}_i{task.channels}_o{frame.stem_width()}_r{task.image}"

@@ -15,13 +15,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sartor.spaces.mobile.frame import CONFIGS, EXPANSIONS, KERNELS
 from sartor.spaces.mobile.grouped_norm import GroupedNorm
-from sartor.spaces.ops import InvertedResidual, activation, copy_norm, copy_slice, hard_sigmoid, make_divisible
-
-EXPANSIONS = (3, 4, 6)
-KERNELS = (3, 5)
-# Configuration c = 1..12 of the paper's table: expansion outer, kernel middle, SE inner.
-CONFIGS = tuple((e, k, se) for e in EXPANSIONS for k in KERNELS for se in (False, True))
+from sartor.spaces.ops import (
+    InvertedResidual,
+    Modules,
+    SqueezeExcite,
+    activation,
+    copy_norm,
+    copy_slice,
+    hard_sigmoid,
+    make_divisible,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +57,10 @@ class ElasticBlock(nn.Module):
         wide, hidden = self.middles[-1], self.hiddens[-1]
         self.expand = nn.Conv2d(inputs, wide, 1, bias=False)
         self.expand_norm = nn.BatchNorm2d(wide)
-        self.depthwise = nn.ModuleList(
+        self.depthwise: Modules[nn.Conv2d] = Modules(
             nn.Conv2d(wide, wide, k, stride, k // 2, groups=wide, bias=False) for k in KERNELS
         )
-        self.depthwise_norm = nn.ModuleList(nn.BatchNorm2d(wide) for _ in KERNELS)
+        self.depthwise_norm: Modules[nn.BatchNorm2d] = Modules(nn.BatchNorm2d(wide) for _ in KERNELS)
         self.reduce = nn.Conv2d(wide, hidden, 1)
         self.excite = nn.Conv2d(hidden, wide, 1)
         self.project = nn.Conv2d(wide, outputs, 1, bias=False)
@@ -72,13 +77,13 @@ class ElasticBlock(nn.Module):
         middle, hidden = self.middles[e], self.hiddens[e]
         y = F.conv2d(x, self.expand.weight[:middle])
         y = self.act(_sliced_norm(y, self.expand_norm))
-        conv: Any = self.depthwise[k]
+        conv = self.depthwise[k]
         y = F.conv2d(y, conv.weight[:middle], None, conv.stride, conv.padding, groups=middle)
         y = self.act(_sliced_norm(y, self.depthwise_norm[k]))
         if se:
-            s = F.relu(
-                F.conv2d(F.adaptive_avg_pool2d(y, 1), self.reduce.weight[:hidden, :middle], self.reduce.bias[:hidden])
-            )
+            assert self.reduce.bias is not None and self.excite.bias is not None
+            s = F.adaptive_avg_pool2d(y, 1)
+            s = F.relu(F.conv2d(s, self.reduce.weight[:hidden, :middle], self.reduce.bias[:hidden]))
             y = y * hard_sigmoid(F.conv2d(s, self.excite.weight[:middle, :hidden], self.excite.bias[:middle]))
         y = self.project_norm.one(F.conv2d(y, self.project.weight[:, :middle]), 2 * e + se)
         return x + y if self.residual else y
@@ -89,8 +94,7 @@ class ElasticBlock(nn.Module):
         halves = []
         for k, part in enumerate((y[: plan.small], y[plan.small :])):
             if len(part):
-                conv, norm = self.depthwise[k], self.depthwise_norm[k]
-                halves.append(self.act(_sliced_norm(conv(part), norm)))
+                halves.append(self.act(_sliced_norm(self.depthwise[k](part), self.depthwise_norm[k])))
         y = torch.cat(halves) if len(halves) > 1 else halves[0]
         gate = self._gate(y, self.expansion_mask[plan.expansion], self.hidden_mask[plan.expansion], plan.se)
         y = self.project(y * gate.to(y.dtype)[:, :, None, None])
@@ -127,18 +131,18 @@ class ElasticBlock(nn.Module):
         e, k, se = config // 4, config // 2 % 2, config % 2
         inputs, outputs, stride, hard_swish = self.shape
         block = InvertedResidual(inputs, outputs, stride, KERNELS[k], EXPANSIONS[e], bool(se), hard_swish)
-        copy_slice(block.expand[0].weight, self.expand.weight)
-        copy_norm(block.expand[1], self.expand_norm)
-        copy_slice(block.depthwise[0].weight, self.depthwise[k].weight)
-        copy_norm(block.depthwise[1], self.depthwise_norm[k])
-        if se:
+        copy_slice(block.expand.conv.weight, self.expand.weight)
+        copy_norm(block.expand.norm, self.expand_norm)
+        copy_slice(block.depthwise.conv.weight, self.depthwise[k].weight)
+        copy_norm(block.depthwise.norm, self.depthwise_norm[k])
+        if isinstance(block.se, SqueezeExcite):
             for mine, shared in ((block.se.reduce, self.reduce), (block.se.expand, self.excite)):
                 copy_slice(mine.weight, shared.weight)
                 copy_slice(mine.bias, shared.bias)
-        copy_slice(block.project[0].weight, self.project.weight)
+        copy_slice(block.project.conv.weight, self.project.weight)
         group = 2 * e + se
         for name in ("weight", "bias", "running_mean", "running_var"):
-            copy_slice(getattr(block.project[1], name), getattr(self.project_norm, name)[group])
+            copy_slice(getattr(block.project.norm, name), getattr(self.project_norm, name)[group])
         return block
 
     @torch.no_grad()
@@ -162,7 +166,7 @@ class ElasticBlock(nn.Module):
         the channels that matter.
         """
 
-        def saliency(p: nn.Parameter) -> Tensor:
+        def saliency(p: Tensor) -> Tensor:
             return torch.zeros_like(p) if p.grad is None else (p * p.grad).abs()
 
         channels = saliency(self.expand.weight).flatten(1).sum(1) + saliency(self.excite.weight).flatten(1).sum(1)
@@ -171,13 +175,18 @@ class ElasticBlock(nn.Module):
         hidden = saliency(self.reduce.weight).flatten(1).sum(1)
         by_channel = torch.argsort(channels, descending=True, stable=True)
         by_hidden = torch.argsort(hidden, descending=True, stable=True)
-        rows = [self.expand.weight, self.excite.weight, self.excite.bias, *(c.weight for c in self.depthwise)]
+        rows: list[Tensor | None] = [
+            self.expand.weight,
+            self.excite.weight,
+            self.excite.bias,
+            *(c.weight for c in self.depthwise),
+        ]
         for norm in (self.expand_norm, *self.depthwise_norm):
             rows += [norm.weight, norm.bias, norm.running_mean, norm.running_var]
-        for tensor in rows:
-            tensor.copy_(tensor[by_channel].clone())
-        for tensor in (self.reduce.weight, self.reduce.bias):
-            tensor.copy_(tensor[by_hidden].clone())
+        for tensors, order in ((rows, by_channel), ([self.reduce.weight, self.reduce.bias], by_hidden)):
+            for tensor in tensors:
+                assert tensor is not None
+                tensor.copy_(tensor[order].clone())
         self.project.weight.copy_(self.project.weight[:, by_channel].clone())
         self.reduce.weight.copy_(self.reduce.weight[:, by_channel].clone())
         self.excite.weight.copy_(self.excite.weight[:, by_hidden].clone())

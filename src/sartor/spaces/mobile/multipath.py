@@ -15,11 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from sartor.spaces.base import Picks
-from sartor.spaces.mobile.elastic import CONFIGS, BlockPlan
+from sartor.spaces.mobile.elastic import BlockPlan
+from sartor.spaces.mobile.frame import CONFIGS, DEPTHS
 from sartor.spaces.supernet import StepDraw
-
-_BLOCKS = 4  # blocks of a stage in the supernet
-_SHALLOWEST = 2  # depth option d means d + 2 blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +32,13 @@ class _Draft:
     """A stage's plan as arrays."""
 
     def __init__(self, picks_B5: Picks) -> None:
-        depth = picks_B5[:, 0] + _SHALLOWEST
+        depth = picks_B5[:, 0] + DEPTHS[0]
         order = np.arange(len(picks_B5))  # images in the physical order of the tensor at hand
         self.take: list[np.ndarray] = []
         self.leave: list[np.ndarray] = []
         self.configs: list[np.ndarray] = []
         left: list[np.ndarray] = []
-        for b in range(1, _BLOCKS + 1):
+        for b in range(1, DEPTHS[-1] + 1):
             runs = depth[order] >= b
             self.leave.append(np.flatnonzero(~runs))
             left.append(order[~runs])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -12,15 +10,10 @@ from sartor.core.arch import Arch
 from sartor.core.task import Task
 from sartor.spaces.base import Gates, Picks
 from sartor.spaces.mobile.elastic import ElasticBlock
+from sartor.spaces.mobile.frame import DEPTHS, Frame, stages
 from sartor.spaces.mobile.multipath import many_paths, prepare, stage_plans
-from sartor.spaces.ops import Head, InvertedResidual, Stem, initialise
+from sartor.spaces.ops import Head, InvertedResidual, Modules, Stem, initialise
 from sartor.spaces.supernet import StepDraw, Supernet
-
-if TYPE_CHECKING:
-    from sartor.spaces.mobile.space import Frame
-
-_BLOCKS = 4  # blocks of a stage in the supernet
-_SHALLOWEST = 2  # depth option d means d + 2 blocks
 
 
 class MobileNet(nn.Module):
@@ -59,14 +52,14 @@ class MobileSupernet(Supernet):
         super().__init__()
         self.frame, self.task = frame, task
         self.stem = Stem(task.channels, frame.stem, frame.first, frame.stem_stride)
-        inputs, built = frame.first, []
+        inputs, built = frame.first, list[Modules[ElasticBlock]]()
         for s, width in enumerate(frame.widths):
             blocks = []
-            for b in range(_BLOCKS):
+            for b in range(DEPTHS[-1]):
                 blocks.append(ElasticBlock(inputs, width, frame.strides[s] if b == 0 else 1, hard_swish=s >= 2))
                 inputs = width
-            built.append(nn.ModuleList(blocks))
-        self.stages = nn.ModuleList(built)
+            built.append(Modules(blocks))
+        self.stages: Modules[Modules[ElasticBlock]] = Modules(built)
         self.head = Head(inputs, frame.head, frame.hidden, task.classes)
         initialise(self)
 
@@ -91,22 +84,20 @@ class MobileSupernet(Supernet):
         return features, self.head(features[-1])
 
     @staticmethod
-    def _one_path(x: Tensor, blocks: nn.Module, picks: tuple[int, ...]) -> Tensor:
-        depth = picks[0] + _SHALLOWEST
-        for block, config in zip(list(blocks.children())[:depth], picks[1:], strict=False):
+    def _one_path(x: Tensor, blocks: Modules[ElasticBlock], picks: tuple[int, ...]) -> Tensor:
+        depth = DEPTHS[picks[0]]
+        for block, config in zip(list(blocks)[:depth], picks[1:], strict=False):
             x = block.one(x, config)
         return x
 
     def extract(self, arch: Arch) -> MobileNet:
         """The stand-alone network of `arch` with this supernet's weights and batch-norm statistics."""
-        from sartor.spaces.mobile.space import stages
-
         net = MobileNet(self.frame, stages(arch), self.task)
         net.stem.load_state_dict(self.stem.state_dict())
         net.head.load_state_dict(self.head.state_dict())
         for s, blocks in enumerate(self.stages):
             picks = arch.picks[5 * s : 5 * s + 5]
-            elastic = list(blocks.children())[: picks[0] + _SHALLOWEST]
+            elastic = list(blocks)[: DEPTHS[picks[0]]]
             net.stages[s] = nn.Sequential(*(b.extract(c) for b, c in zip(elastic, picks[1:], strict=False)))
         weight = self.head.classifier.weight
         return net.to(weight.device, weight.dtype).train(self.training)
@@ -126,13 +117,13 @@ class MobileSupernet(Supernet):
         return [m for m in self.modules() if isinstance(m, ElasticBlock)]
 
 
-def _mixture(x: Tensor, blocks: nn.Module, weights: tuple[Tensor, ...]) -> Tensor:
+def _mixture(x: Tensor, blocks: Modules[ElasticBlock], weights: tuple[Tensor, ...]) -> Tensor:
     """One stage as a mixture: ``x_{s+1} = sum_d beta_d x_{d}`` over mixed blocks."""
     depth, *configs = weights
     total: Tensor | float = 0.0
-    for b, (block, gate) in enumerate(zip(blocks.children(), configs, strict=True), start=1):
+    for b, (block, gate) in enumerate(zip(blocks, configs, strict=True), start=1):
         x = block.mixed(x, gate)
-        if b >= _SHALLOWEST:
-            total = total + depth[b - _SHALLOWEST] * x
+        if b >= DEPTHS[0]:
+            total = total + depth[b - DEPTHS[0]] * x
     assert isinstance(total, Tensor)
     return total

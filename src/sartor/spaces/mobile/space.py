@@ -9,42 +9,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, final
+from typing import final
+
+from torch import nn
 
 from sartor.core.arch import Arch, Choice
 from sartor.core.errors import BadInput
 from sartor.core.task import Task
-from sartor.spaces.base import Part, Shape, SharedSpace
+from sartor.spaces.base import Part, Shape
 from sartor.spaces.drawing import Aspect, Drawing, Stage
+from sartor.spaces.mobile.frame import CONFIGS, DEPTHS, Frame, stages
+from sartor.spaces.mobile.nets import MobileNet, MobileSupernet
+from sartor.spaces.ops import Head, InvertedResidual, Stem
+from sartor.spaces.supernet import SharedSpace
 
-if TYPE_CHECKING:
-    from torch import nn
-
-    from sartor.spaces.mobile.nets import MobileNet, MobileSupernet
-
-DEPTHS = (2, 3, 4)
-EXPANSIONS = (3, 4, 6)
-KERNELS = (3, 5)
-CONFIGS = tuple((e, k, se) for e in EXPANSIONS for k in KERNELS for se in (False, True))
 LABELS = tuple(f"e{e}_k{k}{'_se' if se else ''}" for e, k, se in CONFIGS)
 ASPECTS = (
     Aspect("expansion", "height", "×{0:g}"),
     Aspect("kernel", "tone", "{0:g}×{0:g}"),
     Aspect("squeeze-excitation", "mark", short="SE"),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """What is not searched: widths, strides, stem and head. Stages 1 and 2 use ReLU, the rest hard-swish."""
-
-    stem: int
-    stem_stride: int
-    first: int
-    widths: tuple[int, ...]
-    strides: tuple[int, ...]
-    head: int
-    hidden: int
 
 
 # The paper's frame is for 224 pixels. The others keep its shape (growing widths, resolution falling late)
@@ -114,20 +98,14 @@ class Mobile(SharedSpace):
 
     def supernet(self, task: Task) -> MobileSupernet:
         """All networks in one set of weights."""
-        from sartor.spaces.mobile.nets import MobileSupernet
-
         return MobileSupernet(self.frame(task), task)
 
     def network(self, arch: Arch, task: Task) -> MobileNet:
         """A stand-alone network with fresh weights."""
-        from sartor.spaces.mobile.nets import MobileNet
-
         return MobileNet(self.frame(task), stages(arch), task)
 
     def parts(self, task: Task) -> Iterator[Part]:
         """Stem and head, always there; every block at every configuration, where its depth reaches it."""
-        from sartor.spaces.ops import Head, Stem
-
         frame = self.frame(task)
         image: Shape = (task.channels, task.image, task.image)
         build_stem = partial(Stem, task.channels, frame.stem, frame.first, frame.stem_stride)
@@ -169,18 +147,10 @@ class Mobile(SharedSpace):
         return " ".join([*words, f"cn_r1_k1_s1_c{frame.head}"])
 
 
-def stages(arch: Arch) -> list[list[tuple[int, int, bool]]]:
-    """The (expansion, kernel, SE) of every block that runs, stage by stage."""
-    picks = arch.picks
-    return [[CONFIGS[c] for c in picks[5 * s + 1 : 5 * s + 1 + DEPTHS[picks[5 * s]]]] for s in range(5)]
-
-
 def _block(
     inputs: int, outputs: int, stride: int, side: int, config: tuple[int, int, bool], hard_swish: bool
 ) -> tuple[str, Callable[[], nn.Module]]:
     """The key of a block (everything its cost depends on) and how to build it."""
-    from sartor.spaces.ops import InvertedResidual
-
     e, k, se = config
     act = "hs" if hard_swish else "re"
     key = f"ir_k{k}_e{e}{'_se' if se else ''}_i{inputs}_o{outputs}_s{stride}_r{side}_{act}"

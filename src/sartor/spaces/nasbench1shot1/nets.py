@@ -8,7 +8,7 @@ shape. A 2x2 max-pool stands before the second and the third stage.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -16,12 +16,26 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sartor.core.arch import Arch
+from sartor.core.task import Task
 from sartor.spaces.base import Gates, Picks
+from sartor.spaces.ops import Modules
 from sartor.spaces.supernet import Supernet
 
-if TYPE_CHECKING:
-    from sartor.core.task import Task
-    from sartor.spaces.nasbench1shot1.space import NasBench1Shot1
+OPERATIONS = ("maxpool3x3", "conv1x1-bn-relu", "conv3x3-bn-relu")
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What is not searched, and who may read whom: the possible inputs of every node, and last of the output."""
+
+    inputs: tuple[tuple[tuple[int, ...], ...], ...]
+    channels: int  # of the stem
+    cells: tuple[tuple[int, int, int], ...]  # of every cell: input channels, a node's channels, the side
+
+    @property
+    def nodes(self) -> int:
+        """Nodes with an operation."""
+        return len(self.inputs) - 1
 
 
 class ConvBnRelu(nn.Sequential):
@@ -89,10 +103,10 @@ def _weighed(weight: Tensor | float, x: Tensor) -> Tensor:
 class Cell(nn.Module):
     """One cell."""
 
-    def __init__(self, space: NasBench1Shot1, arch: Arch, inputs: int, channels: int) -> None:
+    def __init__(self, frame: Frame, arch: Arch, inputs: int, channels: int) -> None:
         super().__init__()
-        self.channels, self.reads = channels, _reads_of(space, arch)
-        self.ops = nn.ModuleList(operation(n, channels) for n in _names(space, arch))
+        self.channels, self.reads = channels, _reads_of(frame, arch)
+        self.ops = nn.ModuleList(operation(n, channels) for n in _names(frame, arch))
         self.projections = nn.ModuleDict(
             {str(j): ConvBnRelu(inputs, channels, 1) for j, row in enumerate(self.reads) if row[0]}
         )
@@ -106,41 +120,38 @@ class Cell(nn.Module):
 class MixedCell(nn.Module):
     """One cell with all operations of every node and all projections."""
 
-    def __init__(self, space: NasBench1Shot1, inputs: int, channels: int) -> None:
+    def __init__(self, frame: Frame, inputs: int, channels: int) -> None:
         super().__init__()
-        from sartor.spaces.nasbench1shot1.space import OPERATIONS
-
         self.channels = channels
-        self.ops = nn.ModuleList(nn.ModuleList(operation(n, channels) for n in OPERATIONS) for _ in range(space.nodes))
-        self.projections = nn.ModuleList(ConvBnRelu(inputs, channels, 1) for _ in range(space.nodes + 1))
+        self.ops: Modules[nn.ModuleList] = Modules(
+            nn.ModuleList(operation(n, channels) for n in OPERATIONS) for _ in range(frame.nodes)
+        )
+        self.projections = nn.ModuleList(ConvBnRelu(inputs, channels, 1) for _ in range(frame.nodes + 1))
 
     def forward(self, x: Tensor, reads: Reads, operate: Callable[[nn.ModuleList, int, Tensor], Tensor]) -> Tensor:
         project: Node = lambda j, x: self.projections[j](x)  # noqa: E731
         return _cell(x, self.channels, reads, project, lambda j, y: operate(self.ops[j], j, y))
 
 
-def _names(space: NasBench1Shot1, arch: Arch) -> list[str]:
-    from sartor.spaces.nasbench1shot1.space import OPERATIONS
-
-    return [OPERATIONS[p] for p in arch.picks[: space.nodes]]
+def _names(frame: Frame, arch: Arch) -> list[str]:
+    return [OPERATIONS[p] for p in arch.picks[: frame.nodes]]
 
 
-def _reads_of(space: NasBench1Shot1, arch: Arch) -> list[list[float]]:
+def _reads_of(frame: Frame, arch: Arch) -> list[list[float]]:
     """Who reads whom: 1.0 where it does."""
-    rows = zip(space.inputs, arch.picks[space.nodes :], strict=True)
+    rows = zip(frame.inputs, arch.picks[frame.nodes :], strict=True)
     return [[float(i in options[p]) for i in range(j + 1)] for j, (options, p) in enumerate(rows)]
 
 
 class OneShotNet(nn.Module):
     """One network of the space, ready to train, export and time."""
 
-    def __init__(self, space: NasBench1Shot1, arch: Arch, task: Task) -> None:
+    def __init__(self, frame: Frame, arch: Arch, task: Task) -> None:
         super().__init__()
-        frames = list(space.frames(task))
-        self.stem = ConvBnRelu(task.channels, space.channels, 3)
-        self.cells = nn.ModuleList(Cell(space, arch, inputs, channels) for inputs, channels, _ in frames)
-        self.pools = _pools([side for _, _, side in frames])
-        self.head = Head((space.nodes + 1) * frames[-1][1], task.classes)
+        self.stem = ConvBnRelu(task.channels, frame.channels, 3)
+        self.cells: Modules[Cell] = Modules(Cell(frame, arch, inputs, channels) for inputs, channels, _ in frame.cells)
+        self.pools = _pools([side for _, _, side in frame.cells])
+        self.head = Head((frame.nodes + 1) * frame.cells[-1][1], task.classes)
 
     def trace(self, x: Tensor) -> tuple[list[Tensor], Tensor]:
         """The features after the stem and after every cell, and the logits."""
@@ -162,14 +173,15 @@ def _pools(sides: Sequence[int]) -> nn.ModuleList:
 class OneShotSupernet(Supernet):
     """Every network of the space in one set of shared weights."""
 
-    def __init__(self, space: NasBench1Shot1, task: Task) -> None:
+    def __init__(self, frame: Frame, task: Task) -> None:
         super().__init__()
-        self.space, self.task = space, task
-        frames = list(space.frames(task))
-        self.stem = ConvBnRelu(task.channels, space.channels, 3)
-        self.cells = nn.ModuleList(MixedCell(space, inputs, channels) for inputs, channels, _ in frames)
-        self.pools = _pools([side for _, _, side in frames])
-        self.head = Head((space.nodes + 1) * frames[-1][1], task.classes)
+        self.frame, self.task = frame, task
+        self.stem = ConvBnRelu(task.channels, frame.channels, 3)
+        self.cells: Modules[MixedCell] = Modules(
+            MixedCell(frame, inputs, channels) for inputs, channels, _ in frame.cells
+        )
+        self.pools = _pools([side for _, _, side in frame.cells])
+        self.head = Head((frame.nodes + 1) * frame.cells[-1][1], task.classes)
 
     def trace(self, x: Tensor, who: Arch | Picks | Gates) -> tuple[list[Tensor], Tensor]:
         """The features after the stem and after every cell, and the logits."""
@@ -182,30 +194,30 @@ class OneShotSupernet(Supernet):
     def _route(self, who: Arch | Picks | Gates, device: torch.device) -> tuple[Reads, Callable[..., Tensor]]:
         """Weights of the sources and how a node's operations are applied."""
         if isinstance(who, Arch):
-            return _reads_of(self.space, who), lambda ops, j, y: ops[who.picks[j]](y)
-        nodes = self.space.nodes
+            return _reads_of(self.frame, who), lambda ops, j, y: ops[who.picks[j]](y)
+        nodes = self.frame.nodes
         if isinstance(who, Gates):
             rows = [
-                _members(o, j, w) for j, (o, w) in enumerate(zip(self.space.inputs, who.weights[nodes:], strict=True))
+                _members(o, j, w) for j, (o, w) in enumerate(zip(self.frame.inputs, who.weights[nodes:], strict=True))
             ]
             return rows, lambda ops, j, y: sum(w * op(y) for w, op in zip(who.weights[j].unbind(), ops, strict=True))
         hot = [torch.from_numpy(np.eye(len(o), dtype=np.float32)[who[:, nodes + j]]).to(device)
-               for j, o in enumerate(self.space.inputs)]  # fmt: skip
+               for j, o in enumerate(self.frame.inputs)]  # fmt: skip
         rows = [[w[:, None, None, None] for w in _members(o, j, h)] for j, (o, h) in
-                enumerate(zip(self.space.inputs, hot, strict=True))]  # fmt: skip
+                enumerate(zip(self.frame.inputs, hot, strict=True))]  # fmt: skip
         groups = [[torch.from_numpy(np.flatnonzero(who[:, j] == k)).to(device) for k in range(3)] for j in range(nodes)]
         return rows, lambda ops, j, y: _grouped(ops, groups[j], y)
 
     def extract(self, arch: Arch) -> OneShotNet:
         """The stand-alone network with copies of the weights."""
-        net = OneShotNet(self.space, arch, self.task).to(self.head.classifier.weight.device)
+        net = OneShotNet(self.frame, arch, self.task).to(self.head.classifier.weight.device)
         net.stem.load_state_dict(self.stem.state_dict())
         net.head.load_state_dict(self.head.state_dict())
         for mixed, cell in zip(self.cells, net.cells, strict=True):
             for j, op in enumerate(cell.ops):
                 op.load_state_dict(mixed.ops[j][arch.picks[j]].state_dict())
-            for j, projection in cell.projections.items():
-                projection.load_state_dict(mixed.projections[int(j)].state_dict())
+            for name, projection in cell.projections.items():
+                projection.load_state_dict(mixed.projections[int(name)].state_dict())
         return net.eval()
 
 

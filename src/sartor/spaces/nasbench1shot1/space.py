@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import combinations
-from typing import TYPE_CHECKING, Literal, final
+from typing import Literal, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,13 +20,20 @@ from numpy.typing import NDArray
 from sartor.core.arch import Arch, Choice
 from sartor.core.errors import BadInput
 from sartor.core.task import Task
-from sartor.spaces.base import Part, Shape, SharedSpace
+from sartor.spaces.base import Part, Shape
 from sartor.spaces.drawing import Drawing, Edge, Graph
+from sartor.spaces.nasbench1shot1.nets import (
+    OPERATIONS,
+    ConvBnRelu,
+    Frame,
+    Head,
+    OneShotNet,
+    OneShotSupernet,
+    operation,
+    pool,
+)
+from sartor.spaces.supernet import SharedSpace
 
-if TYPE_CHECKING:
-    from sartor.spaces.nasbench1shot1.nets import OneShotNet, OneShotSupernet
-
-OPERATIONS = ("maxpool3x3", "conv1x1-bn-relu", "conv3x3-bn-relu")
 INPUTS = {"S1": (1, 2, 2, 2, 2), "S2": (1, 1, 2, 2, 3), "S3": (1, 1, 1, 2, 2, 2)}  # of node 1, 2, ..., the output
 _LEAST_SIDE = 8
 
@@ -104,34 +111,29 @@ class NasBench1Shot1(SharedSpace):
 
     def supernet(self, task: Task) -> OneShotSupernet:
         """All cells in one set of weights."""
-        from sartor.spaces.nasbench1shot1.nets import OneShotSupernet
-
-        return OneShotSupernet(self, task)
+        return OneShotSupernet(self.frame(task), task)
 
     def network(self, arch: Arch, task: Task) -> OneShotNet:
         """A stand-alone network with fresh weights."""
-        from sartor.spaces.nasbench1shot1.nets import OneShotNet
+        return OneShotNet(self.frame(task), arch, task)
 
-        return OneShotNet(self, arch, task)
-
-    def frames(self, task: Task) -> Iterator[tuple[int, int, int]]:
-        """Input channels, a node's channels and the side of every cell."""
-        inputs, channels, side = self.channels, self.channels, task.image
+    def frame(self, task: Task) -> Frame:
+        """Who may read whom, and the sizes of every cell."""
+        inputs, channels, side, cells = self.channels, self.channels, task.image, []
         for cell in range(self.cells):
             if cell and cell % (self.cells // 3) == 0:
                 channels, side = 2 * channels, -(-side // 2)
-            yield inputs, channels, side
+            cells.append((inputs, channels, side))
             inputs = self.nodes * channels + channels
+        return Frame(self.inputs, self.channels, tuple(cells))
 
     def parts(self, task: Task) -> Iterator[Part]:
         """Stem, pools and head; operations of nodes; projections of a cell's input, for whoever reads it."""
-        from sartor.spaces.nasbench1shot1.nets import ConvBnRelu, Head, pool
-
         image: Shape = (task.channels, task.image, task.image)
         stem = partial(ConvBnRelu, task.channels, self.channels, 3)
         yield Part(_key(3, task.channels, self.channels, task.image), stem, image)
         before = task.image
-        for inputs, channels, side in self.frames(task):
+        for inputs, channels, side in self.frame(task).cells:
             if side != before:
                 shape = (inputs, before, before)
                 yield Part(f"pool_c{inputs}_r{before}", partial(pool, before % 2 == 1), shape)
@@ -195,8 +197,6 @@ def _key(kernel: int, inputs: int, outputs: int, side: int) -> str:
 
 
 def _operations(node: int, channels: int, side: int) -> Iterator[Part]:
-    from sartor.spaces.nasbench1shot1.nets import operation
-
     for k, name in enumerate(OPERATIONS):
         build, kernel = partial(operation, name, channels), 3 if "3x3" in name else 1
         key = f"{name}_c{channels}_r{side}" if name.startswith("maxpool") else _key(kernel, channels, channels, side)

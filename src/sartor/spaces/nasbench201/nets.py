@@ -7,7 +7,7 @@ head of batch-norm, ReLU, global average and a linear classifier: the benchmark'
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import cast
 
 import numpy as np
 import torch
@@ -15,13 +15,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sartor.core.arch import Arch
+from sartor.core.task import Task
 from sartor.spaces.base import Gates, Picks
+from sartor.spaces.ops import Modules
 from sartor.spaces.pooling import AvgPool2d
 from sartor.spaces.supernet import Supernet
 
-if TYPE_CHECKING:
-    from sartor.core.task import Task
-
+OPERATIONS = ("none", "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")
+EDGES = tuple((source, node) for node in (1, 2, 3) for source in range(node))
 _NODES = 4
 
 
@@ -31,6 +32,11 @@ class ReluConvBn(nn.Sequential):
     def __init__(self, inputs: int, outputs: int, kernel: int, stride: int = 1) -> None:
         conv = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False)
         super().__init__(nn.ReLU(), conv, nn.BatchNorm2d(outputs))
+
+    @property
+    def conv(self) -> nn.Conv2d:
+        """The layer between the other two."""
+        return cast(nn.Conv2d, self[1])
 
 
 class Stem(nn.Sequential):
@@ -115,7 +121,7 @@ class MixedCell(nn.Module):
     def __init__(self, channels: int) -> None:
         super().__init__()
         computed = ("nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")
-        self.edges = nn.ModuleList(
+        self.edges: Modules[nn.ModuleDict] = Modules(
             nn.ModuleDict({name: operation(name, channels) for name in computed}) for _ in range(6)
         )
 
@@ -149,12 +155,11 @@ class MixedCell(nn.Module):
         def edge(e: int, source: Tensor) -> Tensor:
             gate, ops = dict(zip(order, weights[e].unbind(), strict=True)), self.edges[e]
             total: Tensor = source * gate["skip_connect"] + gate["avg_pool_3x3"] * ops["avg_pool_3x3"](source)
-            small, large = ops["nor_conv_1x1"], ops["nor_conv_3x3"]
+            small, large = (cast(ReluConvBn, ops[name]) for name in ("nor_conv_1x1", "nor_conv_3x3"))
             if isinstance(small[2], nn.Identity) and isinstance(large[2], nn.Identity):
                 # Without batch-norm a sum of convolutions is one convolution: a third less to compute and to keep.
-                kernel = gate["nor_conv_3x3"] * large[1].weight + F.pad(
-                    gate["nor_conv_1x1"] * small[1].weight, (1,) * 4
-                )
+                kernel = gate["nor_conv_3x3"] * large.conv.weight
+                kernel = kernel + F.pad(gate["nor_conv_1x1"] * small.conv.weight, (1,) * 4)
                 return total + F.conv2d(F.relu(source), kernel, padding=1)
             total = total + gate["nor_conv_1x1"] * small(source) + gate["nor_conv_3x3"] * large(source)
             return total
@@ -175,7 +180,8 @@ class CellNet(nn.Module):
                 reductions.append(Reduction(c, 2 * c, side % 2 == 1))
                 c, side = 2 * c, -(-side // 2)
             stages.append(nn.Sequential(*(Cell(names, c) for _ in range(cells))))
-        self.stages, self.reductions = nn.ModuleList(stages), nn.ModuleList(reductions)
+        self.stages: Modules[nn.Sequential] = Modules(stages)
+        self.reductions: Modules[Reduction] = Modules(reductions)
         self.head = Head(c, task.classes)
 
     def trace(self, x: Tensor) -> tuple[list[Tensor], Tensor]:
@@ -198,20 +204,18 @@ class CellSupernet(Supernet):
         self.cells, self.channels, self.task = cells, channels, task
         frame = CellNet((), 0, channels, task)  # the skeleton without its cells
         self.stem, self.reductions, self.head = frame.stem, frame.reductions, frame.head
-        self.stages = nn.ModuleList(
-            nn.ModuleList(MixedCell(channels * 2**stage) for _ in range(cells)) for stage in range(3)
+        self.stages: Modules[Modules[MixedCell]] = Modules(
+            Modules(MixedCell(channels * 2**stage) for _ in range(cells)) for stage in range(3)
         )
 
     def trace(self, x: Tensor, who: Arch | Picks | Gates) -> tuple[list[Tensor], Tensor]:
         """The features after the stem and after every stage, and the logits."""
-        from sartor.spaces.nasbench201.space import OPERATIONS
-
         features = [self.stem(x)]
         names = [OPERATIONS[p] for p in who.picks] if isinstance(who, Arch) else []
         groups = _groups(who, x.device, OPERATIONS) if isinstance(who, np.ndarray) else []
         for s, stage in enumerate(self.stages):
             x = self.reductions[s - 1](features[-1]) if s else features[-1]
-            for cell in stage.children():
+            for cell in stage:
                 if isinstance(who, Arch):
                     x = cell.one(x, names)
                 elif isinstance(who, Gates):
@@ -223,16 +227,14 @@ class CellSupernet(Supernet):
 
     def extract(self, arch: Arch) -> CellNet:
         """The stand-alone network with copies of the weights."""
-        from sartor.spaces.nasbench201.space import OPERATIONS
-
         names = [OPERATIONS[p] for p in arch.picks]
         device = self.head.classifier.weight.device
         net = CellNet(names, self.cells, self.channels, self.task).to(device)
         for mine, theirs in ((self.stem, net.stem), (self.reductions, net.reductions), (self.head, net.head)):
             theirs.load_state_dict(mine.state_dict())
         for stage, cells in zip(self.stages, net.stages, strict=True):
-            for mixed, cell in zip(stage.children(), cells.children(), strict=True):
-                for e, op in cell.ops.items():
+            for mixed, cell in zip(stage, cells, strict=True):
+                for e, op in cast(Cell, cell).ops.items():
                     op.load_state_dict(mixed.edges[int(e)][names[int(e)]].state_dict())
         return net.eval()
 

@@ -10,19 +10,16 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, final
+from typing import final
 
 from sartor.core.arch import Arch, Choice
 from sartor.core.errors import BadInput
 from sartor.core.task import Task
-from sartor.spaces.base import Part, Shape, SharedSpace
+from sartor.spaces.base import Part, Shape
 from sartor.spaces.drawing import Drawing, Edge, Graph
+from sartor.spaces.nasbench201.nets import EDGES, OPERATIONS, CellNet, CellSupernet, Head, Reduction, Stem, operation
+from sartor.spaces.supernet import SharedSpace
 
-if TYPE_CHECKING:
-    from sartor.spaces.nasbench201.nets import CellNet, CellSupernet
-
-OPERATIONS = ("none", "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")
-EDGES = tuple((source, node) for node in (1, 2, 3) for source in range(node))
 _LEAST_SIDE = 8  # two halvings must leave more than one pixel for the batch-norms
 
 
@@ -71,20 +68,14 @@ class NasBench201(SharedSpace):
 
     def supernet(self, task: Task) -> CellSupernet:
         """All cells in one set of weights: every operation on every edge of every cell."""
-        from sartor.spaces.nasbench201.nets import CellSupernet
-
         return CellSupernet(self.cells, self.channels, task)
 
     def network(self, arch: Arch, task: Task) -> CellNet:
         """A stand-alone network with fresh weights."""
-        from sartor.spaces.nasbench201.nets import CellNet
-
         return CellNet(tuple(OPERATIONS[p] for p in arch.picks), self.cells, self.channels, task)
 
     def parts(self, task: Task) -> Iterator[Part]:
         """Stem, reductions and head, always there; every operation that computes, once an edge of every cell."""
-        from sartor.spaces.nasbench201.nets import Head, Reduction, Stem, operation
-
         c, side = self.channels, task.image
         image: Shape = (task.channels, side, side)
         yield Part(f"stem_i{task.channels}_o{c}_r{side}", partial(Stem, task.channels, c), image)

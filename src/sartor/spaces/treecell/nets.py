@@ -7,8 +7,7 @@ they give is added up. Convolutions come after batch-norm and ReLU.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,10 +21,23 @@ from sartor.spaces.base import Gates, Picks
 from sartor.spaces.ops import free
 from sartor.spaces.pooling import AvgPool2d
 from sartor.spaces.supernet import Supernet
-from sartor.spaces.treecell.tree import EDGES, HALVES, PATHS, ROOTS, children, through, way
-
-if TYPE_CHECKING:
-    from sartor.spaces.treecell.space import TreeCells
+from sartor.spaces.treecell.tree import (
+    BRANCHES,
+    EDGES,
+    HALVES,
+    LIVE,
+    PATHS,
+    ROOTS,
+    SUBSETS,
+    TABLES,
+    Frame,
+    Slot,
+    cells_of,
+    children,
+    paths_of,
+    through,
+    way,
+)
 
 # B images, N blocks, P paths, E edges
 Mask = NDArray[np.bool_]
@@ -113,22 +125,6 @@ class TreeCell(nn.Module):
         for root in ROOTS:
             walk(root, x, np.arange(len(x)))
         return total
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """One block's place."""
-
-    inputs: int
-    width: int  # inside: what the tree cell sees
-    outputs: int
-    stride: int
-    side: int
-
-    @property
-    def out_side(self) -> int:
-        """The side of the block's output."""
-        return -(-self.side // self.stride)
 
 
 class Enter(nn.Sequential):
@@ -221,13 +217,13 @@ class Head(nn.Module):
 class TreeNet(nn.Module):
     """A network of the space; `cells` holds the paths of every block."""
 
-    def __init__(self, space: TreeCells, cells: Sequence[Collection[str]], task: Task) -> None:
+    def __init__(self, frame: Frame, cells: Sequence[Collection[str]], task: Task) -> None:
         super().__init__()
-        slots = space.slots(task)
-        self.stem = Stem(task.channels, slots[0].inputs, space.stem == "large")
-        self.blocks: Any = nn.ModuleList(Block(s, paths, space.groups) for s, paths in zip(slots, cells, strict=True))
+        slots = frame.slots
+        self.stem = Stem(task.channels, slots[0].inputs, frame.large)
+        self.blocks: Any = nn.ModuleList(Block(s, paths, frame.groups) for s, paths in zip(slots, cells, strict=True))
         self.head = Head(slots[-1].outputs, task.classes)
-        self.ends = space.ends
+        self.ends = frame.ends
 
     def trace(self, x: Tensor) -> tuple[list[Tensor], Tensor]:
         """The features after the stem and after every stage, and the logits."""
@@ -248,16 +244,16 @@ class TreeSupernet(Supernet):
 
     ways_PE: Tensor
 
-    def __init__(self, space: TreeCells, task: Task) -> None:
+    def __init__(self, frame: Frame, task: Task) -> None:
         super().__init__()
-        self.space, self.task = space, task
-        whole = TreeNet(space, [PATHS] * space.count, task)
+        self.frame, self.task = frame, task
+        whole = TreeNet(frame, [PATHS] * len(frame.slots), task)
         self.stem, self.blocks, self.head = whole.stem, whole.blocks, whole.head
         self.wiped: set[tuple[int, int]] = set()  # (choice, option)
         # Kept on the device: a step that copies from the host cannot be recorded.
         edges = list(EDGES)
         self.register_buffer("ways_PE", torch.tensor([[edges.index(e) for e in way(p)] for p in PATHS]), False)
-        for name, table in zip(_TABLES, space.tables, strict=True):
+        for name, table in zip(_TABLES, TABLES, strict=True):
             self.register_buffer(name, torch.from_numpy(table).float(), False)
 
     def trace(self, x: Tensor, who: Arch | Picks | Gates) -> tuple[list[Tensor], Tensor]:
@@ -265,16 +261,16 @@ class TreeSupernet(Supernet):
         if isinstance(who, Gates):
             return self._run(x, lambda n, block, x: block(x, PATHS, *self.path_weights(n, who.weights)))
         if isinstance(who, Arch):
-            cells = self.space.cells(who)
+            cells = cells_of(who)
             return self._run(x, lambda n, block, x: block(x, cells[n]))
-        on = self.space.paths(who)
+        on = paths_of(who)
         return self._run(x, lambda n, block, x: block.many(x, on[:, n]))
 
     def path_weights(self, number: int, weights: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """In a mixture: the weight of each of a block's paths, and that of all of them beside the shortcut."""
         hub, *branches = weights[3 * number : 3 * number + 3]
         total: Any = 0.0
-        for mine, live, name in zip(branches, self.space.live, _TABLES, strict=True):
+        for mine, live, name in zip(branches, LIVE, _TABLES, strict=True):
             share = sum(hub[option] for option in live)
             total = total + share * (mine @ getattr(self, name).to(mine.dtype))
         return total, hub[:-1].sum()
@@ -295,13 +291,13 @@ class TreeSupernet(Supernet):
         features = [x]
         for number, block in enumerate(self.blocks):
             x = run(number, block, x)
-            if number in self.space.ends:
+            if number in self.frame.ends:
                 features.append(x)
         return features, self.head(x)
 
     def extract(self, arch: Arch) -> TreeNet:
         """The stand-alone network with this one's weights and statistics."""
-        net = TreeNet(self.space, self.space.cells(arch), self.task)
+        net = TreeNet(self.frame, cells_of(arch), self.task)
         mine = self.state_dict()
         net.load_state_dict({name: mine[name] for name in net.state_dict()})
         weight = self.head.linear.weight
@@ -310,7 +306,9 @@ class TreeSupernet(Supernet):
     def wipe(self, gone: Iterable[tuple[int, int]]) -> None:
         """Edges that no option in use needs any more leave the computation; their weights are freed."""
         self.wiped |= set(gone)
-        alive = [torch.ones(n, device=self.ways_PE.device) for n in self.space.sizes]
+        alive = [
+            torch.ones(n, device=self.ways_PE.device) for _ in self.blocks for n in (len(BRANCHES), *map(len, SUBSETS))
+        ]
         for choice, option in self.wiped:
             alive[choice][option] = 0.0
         for number, block in enumerate(self.blocks):

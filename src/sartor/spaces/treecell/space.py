@@ -11,24 +11,32 @@ import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import combinations
-from typing import TYPE_CHECKING, Any, Literal, final
+from typing import Any, Literal, final
 
-import numpy as np
-from numpy.typing import NDArray
+from torch import Tensor
 
 from sartor.core.arch import Arch, Choice, canonical
 from sartor.core.errors import BadInput
 from sartor.core.task import Task
-from sartor.spaces.base import Part, Picks, SharedSpace
+from sartor.spaces.base import Part
 from sartor.spaces.drawing import Drawing, Grid
+from sartor.spaces.supernet import SharedSpace, Supernet
 from sartor.spaces.switches import Circuit, Switch
-from sartor.spaces.treecell.tree import EDGES, HALVES, PATHS, ROOTS, through, way
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from sartor.spaces.treecell.nets import Slot, TreeNet, TreeSupernet
+from sartor.spaces.treecell import nets
+from sartor.spaces.treecell.tree import (
+    BRANCHES,
+    EDGES,
+    HALVES,
+    LIVE,
+    PATHS,
+    ROOTS,
+    SUBSETS,
+    Frame,
+    Slot,
+    cells_of,
+    through,
+    way,
+)
 
 STAGES = 3
 PAPER = 18  # blocks a stage
@@ -37,14 +45,6 @@ PRESETS = {20: (6, 16, 84), 1: (2, 16, 24)}
 _LARGE = 64  # from this side on the stem is strided
 _LEAST_SIDE = 4  # a map smaller than this is not reduced any more
 _SKETCH = 8  # channels of every block in the network that training-free methods look at
-
-# Which branches live; then, of each, which of its paths. The whole cell comes first.
-BRANCHES = ("both", "first", "second", "none")
-LIVE = ((0, 1), (0, 2))  # the options of BRANCHES in which the first and in which the second lives
-SUBSETS = tuple(
-    tuple(kept for count in range(len(through(root)), 0, -1) for kept in combinations(through(root), count))
-    for root in ROOTS
-)
 
 
 @final
@@ -88,24 +88,6 @@ class TreeCells(SharedSpace):
                 made.append(Choice(f"{name}.{branch}", tuple(map("+".join, subsets)), ((hub, live),)))
         return tuple(made)
 
-    @property
-    def live(self) -> tuple[tuple[int, ...], ...]:
-        """The options of a block's first choice in which each branch lives."""
-        return LIVE
-
-    @cached_property
-    def tables(self) -> tuple[NDArray[np.float64], ...]:
-        """(options, paths) of each branch: which paths an option has."""
-        return tuple(np.array([[float(p in kept) for p in PATHS] for kept in subsets]) for subsets in SUBSETS)
-
-    def paths(self, picks: Picks) -> NDArray[np.bool_]:
-        """(rows, blocks, 9): which paths every row's blocks have."""
-        rows = picks.reshape(len(picks), self.count, 1 + len(ROOTS))
-        found = np.zeros((len(picks), self.count, len(PATHS)), bool)
-        for branch, (live, table) in enumerate(zip(LIVE, self.tables, strict=True), start=1):
-            found |= np.isin(rows[:, :, 0], live)[:, :, None] & (table[rows[:, :, branch]] > 0)
-        return found
-
     # architectures -------------------------------------------------------------------------------
 
     @property
@@ -117,12 +99,6 @@ class TreeCells(SharedSpace):
     def smallest(self) -> Arch:
         """Shortcuts alone."""
         return canonical(self.choices, Arch((BRANCHES.index("none"), 0, 0) * self.count))
-
-    def cells(self, arch: Arch) -> list[tuple[str, ...]]:
-        """The paths of every block."""
-        return [
-            tuple(p for p, on in zip(PATHS, row, strict=True) if on) for row in self.paths(np.array([arch.picks]))[0]
-        ]
 
     def arch_of(self, cells: Sequence[Collection[str]]) -> Arch:
         """The architecture with the given paths in every block."""
@@ -141,11 +117,11 @@ class TreeCells(SharedSpace):
 
     def describe(self, arch: Arch) -> str:
         """Blocks from the first to the last, the paths of each joined by ``+``; ``-`` is a shortcut alone."""
-        return " ".join("+".join(paths) or "-" for paths in self.cells(arch))
+        return " ".join("+".join(paths) or "-" for paths in cells_of(arch))
 
     def draw(self, arch: Arch) -> Drawing:
         """Which of the nine paths every block keeps."""
-        cells = self.cells(arch)
+        cells = cells_of(arch)
         rows = tuple(" → ".join(EDGES[e] for e in way(path)) for path in PATHS)
         filled = tuple((r, c) for r, path in enumerate(PATHS) for c, kept in enumerate(cells) if path in kept)
         columns = tuple(f"block {n + 1}" for n in range(len(cells)))
@@ -172,10 +148,8 @@ class TreeCells(SharedSpace):
         """The same choices in narrow blocks of equal width."""
         return replace(self, channels=_SKETCH, alpha=0, ratio=1)
 
-    def slots(self, task: Task) -> list[Slot]:
+    def frame(self, task: Task) -> Frame:
         """Every block's place: PyramidNet's widths grow evenly, here in steps that the groups divide."""
-        from sartor.spaces.treecell.nets import Slot
-
         space = self.fitted(task)
         assert space.blocks is not None and space.channels is not None and space.alpha is not None
         step, side, made = math.lcm(2, self.groups), task.image, []
@@ -188,19 +162,15 @@ class TreeCells(SharedSpace):
             slot = Slot(inputs, width, outputs, 2 if first and side >= _LEAST_SIDE else 1, side)
             made.append(slot)
             inputs, side = outputs, slot.out_side
-        return made
+        return Frame(tuple(made), space.stem == "large", self.groups, space.ends)
 
-    def supernet(self, task: Task) -> TreeSupernet:
+    def supernet(self, task: Task) -> nets.TreeSupernet:
         """Every block with all of its paths."""
-        from sartor.spaces.treecell.nets import TreeSupernet
+        return nets.TreeSupernet(self.frame(task), task)
 
-        return TreeSupernet(self.fitted(task), task)
-
-    def network(self, arch: Arch, task: Task) -> TreeNet:
+    def network(self, arch: Arch, task: Task) -> nets.TreeNet:
         """A stand-alone network with fresh weights."""
-        from sartor.spaces.treecell.nets import TreeNet
-
-        return TreeNet(self.fitted(task), self.cells(arch), task)
+        return nets.TreeNet(self.frame(task), cells_of(arch), task)
 
     def circuit(self, task: Task) -> Circuit:
         """A switch an edge, each block's its own (Algorithm 1); an edge depends on the one that it follows (6).
@@ -231,16 +201,15 @@ class TreeCells(SharedSpace):
             if set(kept) & set(through(name))
         )
 
-    def switched(self, net: Any, x: Tensor, w: Tensor) -> Tensor:
+    def switched(self, net: Supernet, x: Tensor, w: Tensor) -> Tensor:
         """Every edge of every block with a weight of its own."""
-        logits: Tensor = net.switched(x, w)
-        return logits
+        assert isinstance(net, nets.TreeSupernet)
+        return net.switched(x, w)
 
     def parts(self, task: Task) -> Iterator[Part]:
         """Stem, head and shortcuts always; a bottleneck where a branch lives; every edge where a path needs it."""
-        from sartor.spaces.treecell import nets
-
-        slots, large = self.slots(task), self.fitted(task).stem == "large"
+        frame = self.frame(task)
+        slots, large = frame.slots, frame.large
         key = f"stem_i{task.channels}_o{slots[0].inputs}_r{task.image}" + ("_large" if large else "")
         stem = partial(nets.Stem, task.channels, slots[0].inputs, large)
         yield Part(key, stem, (task.channels, task.image, task.image))
@@ -251,8 +220,6 @@ class TreeCells(SharedSpace):
         yield Part(key, partial(nets.Head, last, task.classes), (last, side, side))
 
     def _block_parts(self, number: int, slot: Slot) -> Iterator[Part]:
-        from sartor.spaces.treecell import nets
-
         hub = 3 * number
         outside = f"i{slot.inputs}_o{slot.outputs}_r{slot.side}_s{slot.stride}"
         inside, after = f"i{slot.inputs}_o{slot.width}_r{slot.side}", f"i{slot.width}_o{slot.outputs}_r{slot.out_side}"
