@@ -14,4 +14,4 @@ def test_the_page_runs_as_it_stands(tmp_path):
     assert score["facts"] == {"networks": 10}
     assert (run / "model/model.onnx").is_file()
     assert "my_method:ByProxy" in (run / "report.html").read_text()
-    assert "~0|" in pages.python("method.md", tmp_path)
+    assert "Arch(picks=" in pages.python("method.md", tmp_path)
