@@ -1,0 +1,176 @@
+"""A cost with a unit of its own, a runtime and a solver, each a file outside the package: found, used, recorded."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tiny
+
+import sartor
+from sartor.cli.main import main
+from sartor.core.errors import BadInput
+from sartor.core.registry import SOLVERS
+from sartor.costs.base import CostTable
+from sartor.pipeline.context import reopened
+from sartor.pipeline.cut import FitCut
+from sartor.pipeline.options import Plug
+from sartor.runs.directory import Run, read_json
+from sartor.runs.progress import Reporter
+from sartor.solvers.base import Problem
+
+COST = '''
+from dataclasses import dataclass
+from typing import ClassVar
+
+from sartor.core.units import Kind
+from sartor.costs.base import Cost
+from sartor.costs.macs import Macs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Energy(Cost):
+    """Energy per image, at a constant price for every multiply-accumulate."""
+
+    kind: ClassVar[Kind] = Kind("energy", {"uJ": 1e-3, "mJ": 1.0, "J": 1e3})
+    picojoules: float = 4.6
+
+    def of(self, module, in_shape):
+        return Macs().of(module, in_shape) * self.picojoules * 1e-9
+'''
+RUNTIME = '''
+from dataclasses import dataclass
+
+from sartor.deploy.runtimes.base import Runtime
+from sartor.deploy.runtimes.torch import Torch
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quick(Runtime):
+    """PyTorch under another name."""
+
+    exported = False
+
+    def version(self):
+        return "7"
+
+    def prepare(self, model, pixels):
+        return Torch().prepare(model, pixels)
+'''
+SOLVER = '''
+from dataclasses import dataclass
+
+from sartor.solvers.base import Solver
+from sartor.solvers.milp import Milp
+
+
+@dataclass(frozen=True, kw_only=True)
+class Patient(Solver):
+    """HiGHS with much time."""
+
+    seconds: float = 100.0
+
+    def solve(self, problem):
+        return Milp(time_limit=self.seconds).solve(problem)
+'''
+SHORT = {"method": "random", "train": tiny.QUICK["train"]}
+
+
+@pytest.fixture
+def outside(tmp_path, monkeypatch):
+    """The current folder of a person with three files of their own, of which no process knows anything yet."""
+    for name, text in (("my_cost", COST), ("my_runtime", RUNTIME), ("my_solver", SOLVER)):
+        (tmp_path / f"{name}.py").write_text(text)
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_cost_with_its_own_unit_in_python(finished, outside):
+    result = sartor.fit(
+        finished.data, out="run", budgets={"energy": "3uJ"}, costs=["my_cost:Energy"], quiet=True, **SHORT
+    )
+    entry = result.certificate["budgets"]["energy"]
+    assert entry["measured"] == pytest.approx(entry["predicted"])
+    assert entry["measured"] <= 3e-3
+    assert set(result.certificate["costs"]) == {"energy", "macs", "memory", "params"}  # nothing is timed unasked
+    assert result.trade_offs["axis"] == "energy"
+    page = Path("run/report.html").read_text()
+    assert "3 uJ" in page
+    assert "Left out" not in page
+    table = CostTable.from_json(read_json(Path("run/costs/energy.json")))
+    assert table.kind.show(0.5) == "500 uJ"  # without the file that brought it
+    # a run is data: what it names is imported only by someone who trusts it
+    sys.modules.pop("my_cost")
+    for use in (lambda: sartor.solve("run", params="100K"), lambda: sartor.fit("x", out="y", costs=["none:Energy"])):
+        with pytest.raises(BadInput, match=r"my_cost:Energy|none:Energy"):
+            use()
+    assert "my_cost" not in sys.modules
+    again = sartor.solve("run", budgets={"energy": "2.5uJ"}, trust_code=True, quiet=True)
+    assert again.path.name == "energy-2.5uJ"
+    assert again.certificate["fits"]
+    assert sartor.load("run").predict(tiny.arrays(1)[0][:, None])
+
+
+def test_the_same_network_under_another_budget_is_not_trained_again(finished, tmp_path):
+    run = finished.copy(tmp_path / "run")
+    chosen = sartor.load(run)
+    params = chosen.certificate["costs"]["params"]["measured"]
+    again = sartor.solve(run, params=params + 1, latency="50ms", quiet=True)
+    assert again.arch == chosen.arch
+    assert read_json(again.path / "training.json") == read_json(run / "training.json")
+    assert not list((again.path / "search").glob("*")) if (again.path / "search").exists() else True
+
+
+def test_a_runtime_and_a_solver_on_the_command_line(finished, outside, monkeypatch, capsys):
+    sets = [f"--set=costs.latency.{k}={v}" for k, v in tiny.COARSE.items()]
+    words = [
+        "fit",
+        finished.data,
+        "--out=run",
+        "--method=random",
+        "--runtime=my_runtime:Quick",
+        "--cost=latency",
+        *sets,
+    ]
+    words += ["--solver=my_solver:Patient", "--set=solver.seconds=50", "--budget=params=150K", "--set=train.epochs=1"]
+    monkeypatch.setattr(sys, "argv", ["sartor", *map(str, words), "--json"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    out, err = capsys.readouterr()
+    assert ended.value.code == 0, err
+    found = json.loads(out)
+    assert found["device"]["runtime"] == "my_runtime:Quick"
+    assert found["device"]["runtime_version"] == "7"
+    assert found["score"]["solver"] == "milp"
+    assert 'name = "my_solver:Patient"\nseconds = 50.0' in Path("run/config.toml").read_text()
+    assert "Left out" not in Path("run/report.html").read_text()
+    # another process, in the same folder, goes on from there
+    more = [sys.executable, "-m", "sartor", *map(str, words)]
+    assert "done before" in subprocess.run(more, capture_output=True, text=True, check=True).stderr
+
+
+def test_a_cost_that_is_asked_for_later_is_priced_then(finished, outside):
+    result = sartor.fit(finished.data, out="run", params="150K", quiet=True, **SHORT)
+    assert set(Run(result.path).stages()["costs"].files) == {f"costs/{n}.json" for n in ("macs", "memory", "params")}
+    with pytest.raises(BadInput, match="no budget named energy"):
+        sartor.solve("run", budgets={"energy": "3uJ"})
+    (outside / "run/costs/stray.txt").write_text("")
+    again = sartor.solve("run", latency="1s", quiet=True)
+    assert again.certificate["budgets"]["latency"]["holds"]
+    assert "costs/latency.json" in Run(result.path).stages()["costs"].files
+
+
+@pytest.mark.parametrize("name", SOLVERS.names())
+def test_every_solver_that_is_listed_can_be_chosen(finished, name):
+    context, limits = reopened(finished.run, Reporter(silent=True), {"params": "120K"}, solver=Plug(name))
+    cut = FitCut(context, context.run, limits)
+    problem = Problem(cut.goal(), cut.limits(cut.tables()))
+    if name == "exhaustive":
+        with pytest.raises(BadInput):  # a space this large cannot be counted out, and it says so
+            context.best(problem)
+        return
+    found = context.best(problem)
+    assert problem.feasible(found.arch)
+    assert found.solver.startswith(name)
