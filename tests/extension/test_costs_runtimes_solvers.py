@@ -1,6 +1,7 @@
 """A cost with a unit of its own, a runtime and a solver, each a file outside the package: found, used, recorded."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -20,44 +21,11 @@ from sartor.runs.directory import Run, read_json
 from sartor.runs.progress import Reporter
 from sartor.solvers.base import Problem
 
-COST = '''
-from dataclasses import dataclass
-from typing import ClassVar
-
-from sartor.core.units import Kind
-from sartor.costs.base import Cost
-from sartor.costs.macs import Macs
-
-
-@dataclass(frozen=True, kw_only=True)
-class Energy(Cost):
-    """Energy per image, at a constant price for every multiply-accumulate."""
-
-    kind: ClassVar[Kind] = Kind("energy", {"uJ": 1e-3, "mJ": 1.0, "J": 1e3})
-    picojoules: float = 4.6
-
-    def of(self, module, in_shape):
-        return Macs().of(module, in_shape) * self.picojoules * 1e-9
-'''
-RUNTIME = '''
-from dataclasses import dataclass
-
-from sartor.deploy.runtimes.base import Runtime
-from sartor.deploy.runtimes.torch import Torch
-
-
-@dataclass(frozen=True, kw_only=True)
-class Quick(Runtime):
-    """PyTorch under another name."""
-
-    exported = False
-
-    def version(self):
-        return "7"
-
-    def prepare(self, model, pixels):
-        return Torch().prepare(model, pixels)
-'''
+DOCS = Path(__file__).parents[2] / "docs/extend"
+COST, RUNTIME = (
+    re.search(r"```python\n(.*?)```", (DOCS / f"{name}.md").read_text(encoding="utf-8"), re.DOTALL)[1]
+    for name in ("cost", "runtime")
+)
 SOLVER = '''
 from dataclasses import dataclass
 
