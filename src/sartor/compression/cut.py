@@ -22,6 +22,7 @@ from sartor.costs.base import Cost, CostTable, Tick
 from sartor.engine import checkpoint
 from sartor.pipeline.cut import Cut, Start, named
 from sartor.pipeline.options import share_of
+from sartor.runs.schema import BaselineFile, ScoreFile
 
 _TIMED = 600  # parts, at most, whose cost is measured
 
@@ -45,7 +46,7 @@ class Narrowing(Cut):
     @cached_property
     def before(self) -> dict[str, float]:
         """What the given network costs."""
-        return {n: float(e["measured"]) for n, e in self.run.read("baseline.json")["costs"].items()}
+        return {n: e.measured for n, e in self.run.load(BaselineFile).costs.items()}
 
     @cached_property
     def budgets(self) -> Mapping[str, float]:
@@ -78,7 +79,7 @@ class Narrowing(Cut):
         """What is cut, and the score, which the rounds left."""
         options = self.context.options
         self.run.write("model/plan.json", self.space.plan(arch).to_json())
-        self.run.write("score.json", {
+        self.run.record(ScoreFile, {
             "method": "bayesnas compression", "unit": "loss, to be expected", "quality": None,
             "facts": {"structures": list(options.structures), "strength": options.strength},
             "choices": [{"name": x.name, "options": x.options, "needs": x.needs} for x in self.space.choices],
@@ -94,7 +95,7 @@ class Narrowing(Cut):
         """The cut network with what is left of its weights, the given one as its teacher; pruned weights stay zero."""
         engine, plan = self.context.engine, self.space.plan(arch)
         teacher = engine.place(self.given()).eval().requires_grad_(False)
-        facts = {"given_val_accuracy": self.run.read("baseline.json")["val_accuracy"]}
+        facts = {"given_val_accuracy": self.run.load(BaselineFile).val_accuracy}
         return Start(engine.place(self.network(arch)), teacher, self._masks(plan), facts)
 
     @torch.no_grad()

@@ -17,6 +17,7 @@ from sartor.compression.space import Widths
 from sartor.engine import checkpoint
 from sartor.engine.evaluate import accuracy
 from sartor.engine.network import train_network
+from sartor.runs.schema import BaselineFile, RoundsFile
 from sartor.solvers import cheapest
 
 
@@ -38,7 +39,7 @@ def baseline(cut: Narrowing) -> list[str]:
     for name, cost in c.costs.items():
         found = cut.measure(name, net)
         costs[name] = {"kind": cost.kind.to_json(), "measured": found.value, **found.details}
-    run.write("baseline.json", {
+    run.record(BaselineFile, {
         "val_accuracy": accuracy(net, c.feed, c.splits.val), "test_accuracy": accuracy(net, c.feed, c.splits.test),
         "trained_here": epochs, "history": history, "costs": costs,
     })  # fmt: skip
@@ -65,7 +66,7 @@ def rounds(cut: Narrowing) -> list[str]:
     sparse = Sparse(c, cut.given()).place()
     history = run_rounds(c, sparse, cut.budgets, cut.before)
     checkpoint.save(cut.run.path / "search/sparse.safetensors", sparse.state())
-    cut.run.write("rounds.json", {
+    cut.run.record(RoundsFile, {
         "structures": list(c.options.structures), "strength": c.options.strength, "rounds": history,
         "widths": [{"name": w.name, "channels": w.channels, "layers": sorted({s.layer for s in w.slots})}
                    for w in sparse.widths],

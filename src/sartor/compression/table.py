@@ -15,6 +15,7 @@ from sartor.compression.structures import is_depthwise, layers
 from sartor.deploy.runtimes.base import threads_of_torch
 from sartor.deploy.timing import interleaved, polished
 from sartor.pipeline.cut import chosen
+from sartor.runs.schema import BaselineFile, CompressionFile, TrainingFile, VerifyFile
 
 _ROUNDS, _VISIT = 9, 0.002  # of the timing: rounds, seconds a visit
 
@@ -35,15 +36,14 @@ def layer_table(cut: Narrowing) -> list[str]:
         when: {key: float(sum(r[when][key] for r in rows if r[when])) for key in ("weights", "nonzero", "macs", "ms")}
         for when in ("before", "after")
     }
-    baseline, verified = run.read("baseline.json"), run.read("verify.json")
-    training = run.read("training.json")
-    run.write("compression.json", {
+    baseline, verified, training = run.load(BaselineFile), run.load(VerifyFile).costs, run.load(TrainingFile)
+    run.record(CompressionFile, {
         "layers": rows, "totals": totals, "gone": list(plan.gone),
         "pixels": {layer: len(index) for layer, index in plan.selected.items()},
-        "network": {n: {"kind": e["kind"], "before": e["measured"], "after": verified["costs"][n]["measured"]}
-                    for n, e in baseline["costs"].items()},
-        "accuracy": {"before": baseline["test_accuracy"], "after": training["test_accuracy"],
-                     "val_before": baseline["val_accuracy"], "val_after": training["val_accuracy"]},
+        "network": {n: {"kind": e.kind.to_json(), "before": e.measured, "after": verified[n].measured}
+                    for n, e in baseline.costs.items()},
+        "accuracy": {"before": baseline.test_accuracy, "after": training.test_accuracy,
+                     "val_before": baseline.val_accuracy, "val_after": training.val_accuracy},
     })  # fmt: skip
     return ["compression.json"]
 

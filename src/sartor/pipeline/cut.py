@@ -18,6 +18,7 @@ from sartor.costs.base import Cost, CostTable, Measured, Tick, cache_folder
 from sartor.engine import checkpoint
 from sartor.pipeline.context import Context, Search
 from sartor.runs.directory import Run
+from sartor.runs.schema import SolutionFile
 from sartor.spaces.base import Space
 from sartor.spaces.supernet import new_supernet
 
@@ -153,7 +154,7 @@ def named(picks: object) -> str:
 
 def chosen(run: Run) -> Arch:
     """The architecture that the solve stage wrote."""
-    return Arch(tuple(int(p) for p in run.read("solution.json")["solution"]["picks"]))
+    return run.load(SolutionFile).arch
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,6 +17,7 @@ from sartor.pipeline.options import Fit, Plug
 from sartor.runs.certificate import certificate
 from sartor.runs.directory import Run
 from sartor.runs.progress import Reporter
+from sartor.runs.schema import VerifyFile
 
 _ROUNDS = 6  # solve, train and verify again after a measured overrun, at most so often
 _AGAIN = ("solve", "train", "export", "verify")
@@ -106,7 +107,7 @@ def until_it_fits(cut: Cut) -> None:
         run.stage("train", lambda: stages.train(cut), "train: the chosen network")
         run.stage("export", lambda: stages.export(cut), "export: ONNX, weights, labels, preprocessing")
         run.stage("verify", lambda: stages.verify(cut), "verify: the network as deployed, on this machine")
-        if run.read("verify.json")["fits"]:
+        if run.load(VerifyFile).fits:
             return
         stages.learn(cut)
         run.forget(_AGAIN)

@@ -28,6 +28,7 @@ from sartor.pipeline.context import Context, Search
 from sartor.pipeline.cut import Cut, chosen
 from sartor.runs.directory import Run, atomic
 from sartor.runs.progress import Bar
+from sartor.runs.schema import FrontierFile, ModelFile, ScoreFile, SolutionFile, SplitsFile, TrainingFile, VerifyFile
 from sartor.solvers import cheapest
 from sartor.solvers.base import Frontier, NotSeparable, Problem, Solution
 from sartor.solvers.frontier import frontier
@@ -38,7 +39,7 @@ _SPARE, _USED = 2, 0.93  # how often to use room that a measurement leaves, and 
 
 def data(c: Context) -> list[str]:
     """Which images are trained on, validated on, tested on; what was skipped."""
-    c.run.write("splits.json", {
+    c.run.record(SplitsFile, {
         **c.splits.to_json(),
         "name": c.images.name, "classes": list(c.images.class_names), "digest": c.images.digest(),
         "digest_of": c.images.digest_of, "task": c.task.to_json(),
@@ -79,7 +80,7 @@ def _tick(bar: Bar, name: str, done: int, total: int) -> None:
 def search(c: Search) -> list[str]:
     """The method learns its score."""
     found = c.method.search(c.job)
-    c.run.write("score.json", {
+    c.run.record(ScoreFile, {
         "method": c.config()["method"]["name"], "unit": found.unit, "quality": found.quality, "facts": found.facts,
         "choices": [{"name": x.name, "options": x.options, "needs": x.needs} for x in c.space.choices],
         "score": found.score.to_json(),
@@ -194,7 +195,7 @@ def _write_decision(
     if cut.traded:
         _write_frontier(cut, goal, tables)
     corrected = [n for n in tables if (cut.run.path / f"{n}.json").exists()]
-    cut.run.write("solution.json", {
+    cut.run.record(SolutionFile, {
         "budgets": dict(cut.budgets), "solution": {**solution.to_json(), "picks": list(arch.picks)},
         "architecture": arch.named(cut.space.choices), "string": cut.space.describe(arch),
         "drawing": cut.space.draw(arch).to_json(), "predicted": {n: t.form(arch) for n, t in tables.items()},
@@ -214,7 +215,7 @@ def _write_frontier(cut: Cut, goal: Quadratic, tables: Mapping[str, CostTable]) 
     except NotSeparable as error:
         cut.context.run.log(f"the frontier is left out: {error}")
         points = Frontier(np.zeros(0), np.zeros(0), np.zeros((0, len(space.sizes)), np.int64))
-    cut.run.write("frontier.json", {
+    cut.run.record(FrontierFile, {
         "axis": cut.axis, "kind": tables[cut.axis].kind.to_json(), "complete": len(points) > 0, **points.to_json(),
         "costs": {n: t.form.batch(points.picks).tolist() for n, t in tables.items()},
         "kinds": {n: t.kind.to_json() for n, t in tables.items()},
@@ -254,7 +255,7 @@ def train(cut: Cut) -> list[str]:
         )
         net.load_state_dict(inherited)
         after, kept = before, "inherited"
-    cut.run.write("training.json", {
+    cut.run.record(TrainingFile, {
         "history": history, "seconds": time.monotonic() - start, "inherited_val_accuracy": before, "kept": kept,
         "metric": c.task.metric, "val_accuracy": after, "test_accuracy": accuracy(net, c.feed, c.splits.test),
         **begin.facts,
@@ -292,7 +293,7 @@ def export(cut: Cut) -> list[str]:
         error = export_onnx(c.deployed(net), c.task, folder / "model.onnx")
         save_weights(net, folder / "weights.safetensors")
         write_preprocessing(folder / "preprocessing.json", c.task, c.feed.mean, c.feed.std, c.images.class_names)
-        cut.run.write("model/arch.json", {
+        cut.run.record(ModelFile, {
             **cut.described(), "task": c.task.to_json(), "architecture": arch.named(cut.space.choices),
             "picks": list(arch.picks), "string": cut.space.describe(arch), "onnx_error": error,
         })  # fmt: skip
@@ -314,16 +315,16 @@ def verify(cut: Cut) -> list[str]:
         found[name] = entry
     fits = all(e.get("holds", True) for e in found.values())
     device = next((dict(t.device) for t in tables.values() if t.device), None) or c.runtime().identity()
-    cut.run.write("verify.json", {"fits": fits, "costs": found, "device": device})
+    cut.run.record(VerifyFile, {"fits": fits, "costs": found, "device": device})
     c.engine.barrier()
     return ["verify.json"]
 
 
 def learn(cut: Cut) -> None:
     """After a verification over the limit: correct the tables by what was measured."""
-    tables, arch, verified = cut.tables(), chosen(cut.run), cut.run.read("verify.json")["costs"]
-    for name in [n for n, e in verified.items() if not e.get("holds", True)]:
-        amount, show = verified[name]["measured"], tables[name].kind.show
+    tables, arch, verified = cut.tables(), chosen(cut.run), cut.run.load(VerifyFile).costs
+    for name in [n for n, e in verified.items() if e.holds is False]:
+        amount, show = verified[name].measured, tables[name].kind.show
         if not cut.context.costs[name].measured:
             raise SolverError(
                 f"the {name} table says {show(tables[name].form(arch))} of the chosen network, which has "

@@ -12,13 +12,13 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 from sartor.core.errors import RunError
-from sartor.runs.codec import RunFile, from_file, to_file
+from sartor.runs.codec import RunFile, decode, from_file, to_file
 from sartor.runs.progress import Reporter
 from sartor.runs.schema import Stage, StagesFile
 
@@ -145,6 +145,10 @@ class Run:
         name = name or value.NAME
         self.write(name, to_file(value))
         return name
+
+    def record(self, kind: type[RunFile], values: Mapping[str, Any]) -> str:
+        """Write a typed file from its plain contents; what does not belong into it is refused here, not by readers."""
+        return self.save(decode(kind, values, f"{kind.NAME}: "))
 
     # stages ------------------------------------------------------------------------------------
 

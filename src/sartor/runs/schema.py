@@ -327,6 +327,7 @@ class Measured:
     kind: Kind
     measured: float
     timing: TimingSummary | None = None
+    others: Mapping[str, Any] = rest()  # what else a cost tells of its measurement
 
 
 @dataclass(frozen=True, kw_only=True)
