@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 import sartor
+from sartor.cli.main import app
 from sartor.report.build import build
-from sartor.runs.directory import Run
-from sartor.runs.schema import Preprocessing
 
 ARCHIVE = Path(__file__).parents[1] / "golden/old_run.zip"
 
@@ -38,7 +37,7 @@ def test_its_predictions(old):
     import torch
 
     with torch.no_grad():
-        spec = Run(old).load(Preprocessing).normalisation
+        spec = result.preprocessing.normalisation
         mean, std = (torch.tensor(v).view(1, -1, 1, 1) for v in (spec.mean, spec.std))
         logits = result.model((torch.from_numpy(pixels) - mean) / std)
     assert [result.labels[k] for k in logits.argmax(1)] == [f["label"] for f in found]
@@ -49,3 +48,10 @@ def test_another_budget_on_its_search(old):
     assert result.certificate["budgets"]["params"]["measured"] <= 20e3
     assert json.loads((result.path / "solution.json").read_text())["budgets"] == {"params": 20e3}
     assert (result.path / "report.html").is_file()
+
+
+def test_its_frontier_in_a_terminal(old, capsys):
+    app(["frontier", str(old)], standalone_mode=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[0].split() == ["latency", "score", "macs", "memory", "params", "architecture"]

@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sartor.core.arch import Arch, Choice
+from sartor.core.arch import Arch
 from sartor.core.errors import BadInput, RunError
-from sartor.core.quadratic import Quadratic
 from sartor.core.task import MultiLabel, Task
-from sartor.runs.codec import decode
-from sartor.runs.directory import Run, read_json
+from sartor.runs.codec import encode, to_file
+from sartor.runs.directory import Run, read_file
+from sartor.runs.schema import Certificate, FrontierFile, Preprocessing, ScoreFile, SolutionFile
 from sartor.solvers.base import Frontier
 
 if TYPE_CHECKING:
     from torch import nn
+
+    from sartor.costs.base import CostTable
 
 
 class Result:
@@ -41,35 +43,47 @@ class Result:
     def arch(self) -> Arch:
         """The chosen architecture."""
         self._checked("solve")
-        return Arch(tuple(int(p) for p in self._run.read("solution.json")["solution"]["picks"]))
+        return self._run.load(SolutionFile).arch
 
     @cached_property
     def certificate(self) -> dict[str, Any]:
+        """What was asked, delivered, measured and proven, as plain data."""
+        return to_file(self.certified)
+
+    @cached_property
+    def certified(self) -> Certificate:
         """What was asked, delivered, measured and proven."""
         self._checked("certificate")
-        return dict(read_json(self.path / "certificate.json"))
+        return self._run.load(Certificate)
 
     @cached_property
     def frontier(self) -> Frontier:
         """Every optimal trade-off."""
-        return Frontier.from_json(self.trade_offs)
+        return Frontier.from_json(encode(self.trade_offs))
 
     @cached_property
-    def trade_offs(self) -> dict[str, Any]:
+    def trade_offs(self) -> FrontierFile:
         """The frontier as data: every point with all its costs and its architecture."""
         self._checked("solve")
-        return dict(self._run.read("frontier.json"))
+        return self._run.load(FrontierFile)
+
+    @cached_property
+    def tables(self) -> dict[str, CostTable]:
+        """The cost tables of the search."""
+        from sartor.costs.base import CostTable
+
+        return {p.stem: read_file(p, CostTable) for p in sorted((self._search / "costs").glob("*.json"))}
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
         """The classes' names, in the order of the model's outputs."""
-        return tuple(self._preprocessing["labels"])
+        return self.preprocessing.labels
 
     @cached_property
     def task(self) -> Task:
         """What the network is for: classes, one or several labels an image, the images' shape."""
-        known = self._preprocessing
-        return decode(Task, known.get("task") or {**known, "classes": len(self.labels)}, "preprocessing.json: ")
+        known = self.preprocessing
+        return known.task or Task(len(known.labels), known.image, known.channels)
 
     @cached_property
     def model(self) -> nn.Module:
@@ -101,23 +115,26 @@ class Result:
 
         ``shadow_prices``: along the frontier, what one more unit of the first budget would buy.
         """
-        from sartor.costs.base import CostTable
         from sartor.insight.explain import explain, shadow_prices
+        from sartor.insight.factors import drawn
+        from sartor.spaces.drawing import Drawing
 
-        base = self.path if (self.path / "score.json").is_file() else self.path.parent.parent
-        learnt = read_json(base / "score.json")
-        choices = [
-            Choice(c["name"], tuple(c["options"]), tuple((int(i), tuple(a)) for i, a in c["needs"]))
-            for c in learnt["choices"]
-        ]
-        tables = {p.stem: CostTable.from_json(read_json(p)).form for p in sorted((base / "costs").glob("*.json"))}
-        found = explain(Quadratic.from_json(learnt["score"]), choices, tables)
+        learnt, given = read_file(self._search / ScoreFile.NAME, ScoreFile), self._run.load(SolutionFile).drawing
+        costs = {name: table.form for name, table in self.tables.items()}
+        drawing = Drawing.from_json(given) if given else Drawing()
+        found = explain(learnt.score, learnt.choices, costs, parse=drawn(drawing))
         return {**found, "shadow_prices": shadow_prices(self.frontier)}
 
     @cached_property
-    def _preprocessing(self) -> dict[str, Any]:
+    def preprocessing(self) -> Preprocessing:
+        """What happens to an image before the exported network, and what its outputs mean."""
         self._checked("export")
-        return dict(read_json(self.path / "model/preprocessing.json"))
+        return self._run.load(Preprocessing)
+
+    @property
+    def _search(self) -> Path:
+        """The folder of the search: this one, or that which this is a further budget of."""
+        return self.path if (self.path / ScoreFile.NAME).is_file() else self.path.parent.parent
 
     @cached_property
     def _onnx(self) -> Any:
@@ -127,7 +144,7 @@ class Result:
         return OnnxModel(self.path / "model/model.onnx")
 
     def _pixels(self, images: Sequence[str | Path] | np.ndarray) -> np.ndarray:
-        side, channels = int(self._preprocessing["image"]), int(self._preprocessing["channels"])
+        side, channels = self.preprocessing.image, self.preprocessing.channels
         if isinstance(images, np.ndarray):
             if images.ndim != 4 or images.shape[1:] != (channels, side, side):
                 raise BadInput(f"images must have shape (N, {channels}, {side}, {side}), but have {images.shape}.")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from sartor.cli.app import AsJson, app
+from sartor.cli.show import emit
 
 if TYPE_CHECKING:
     from sartor.core.seeds import Seeds
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from sartor.data.base import Images
     from sartor.spaces.base import Space
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 SpaceName = Annotated[str, typer.Option("--space", help="The search space.")]
 Sets = Annotated[list[str] | None, typer.Option("--set", help="Any option, e.g. method.mu=1 or space.cells=1.")]
 # What ranked best together on NAS-Bench-201, CIFAR-10: reproduce/nasi_proxies.py.
@@ -75,6 +75,7 @@ def _limits(texts: list[str] | None) -> dict[str, float]:
     return limits
 
 
+@app.command()
 def bench(
     table: Annotated[list[Path], typer.Option("--table", help="CSV of architectures and results; further ones are "
                                                               "joined by their column index.")],
@@ -114,7 +115,7 @@ def bench(
     found = benches.Bench(built, task, read_table(table, built), target, _limits(limit), images, device)
     if proxy is None:
         result = benches.run(found, method, seeds, queries, options["method"])
-        _emit(result, as_json, _reached(result))
+        emit(result, as_json, lambda: _reached(result))
         return
     streams = Seeds(0)
     rows = np.flatnonzero(found.allowed())
@@ -127,9 +128,10 @@ def bench(
     )(archs)  # fmt: skip
     ranking = benches.correlate(values, found.values[rows], streams.rng("bench bootstrap"))
     result = {"target": target, "networks": len(rows), "batch": len(ready[1]), "proxies": ranking, "per_second": speed}
-    _emit(result, as_json, _correlations(result))
+    emit(result, as_json, lambda: _correlations(result))
 
 
+@app.command()
 def score(
     data: Annotated[str, typer.Argument(help="Images, as `sartor fit` takes them, or `noise` for none.")],
     space: SpaceName = "mobile",
@@ -173,7 +175,7 @@ def score(
     ]  # fmt: skip
     if plot is not None:
         _plot(plot, values)
-    _emit({"networks": rows, "per_second": speed, "batch": len(ready[1])}, as_json, _ranked(rows, speed))
+    emit({"networks": rows, "per_second": speed, "batch": len(ready[1])}, as_json, lambda: _ranked(rows, speed))
 
 
 def _plot(path: Path, values: dict[str, Any]) -> None:
@@ -193,12 +195,6 @@ def _plot(path: Path, values: dict[str, Any]) -> None:
     figure.tight_layout()
     figure.savefig(path)
     plt.close(figure)
-
-
-def _emit(data: Any, as_json: bool, lines: list[str]) -> None:
-    text = json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) if as_json else "\n".join(lines)
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
 
 
 def _reached(r: dict[str, Any]) -> list[str]:

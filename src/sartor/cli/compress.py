@@ -7,10 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
+from sartor.cli import show
+from sartor.cli.app import AsJson, Quiet, app, given, overridden
 from sartor.cli.options import Budgets, Costs, Solver, TrustCode, named_budgets
 from sartor.core.errors import BadInput
 
 
+@app.command()
 def compress(
     model: Annotated[str | None, typer.Argument(help="package.module:function, or a run of `sartor fit`.")] = None,
     data: Annotated[str | None, typer.Option(help="As for `sartor fit`; a run directory knows its own.")] = None,
@@ -31,13 +34,10 @@ def compress(
     trust_code: TrustCode = False,
     config: Annotated[Path | None, typer.Option(help="A TOML file with any of these options.")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="Any option, e.g. rounds=5.")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    quiet: Quiet = False, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Compress a network: structured sparse priors, exact budgets, a smaller dense network out."""
     from sartor.api.result import load
-    from sartor.cli import show
-    from sartor.cli.main import console, emit, given, overridden
     from sartor.compression.given import default_folder, inherited
     from sartor.compression.options import Compression, from_mapping
     from sartor.compression.order import compress as run_compress
@@ -58,5 +58,4 @@ def compress(
         raise BadInput("the images are missing: give --data with a folder of images, or a name such as digits.")
     options = from_mapping(values)
     path = run_compress(options, out or default_folder(options.model), Reporter(quiet or None), None, trust_code)
-    result = load(path)
-    emit(result.certificate, as_json, lambda: show.certificate(path, result.certificate, console))
+    show.delivered(load(path), as_json)

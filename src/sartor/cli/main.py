@@ -3,74 +3,28 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
-from sartor.cli import bench as cli_bench
-from sartor.cli import compare as cli_compare
-from sartor.cli import compress as cli_compress
+from sartor.cli import bench, compare, compress, show, tables
+from sartor.cli.app import AsJson, Quiet, RunPath, app, given, overridden
 from sartor.cli.options import Budgets, Costs, Solver, TrustCode, named_budgets
-from sartor.cli.tables import app as tables
 from sartor.core.errors import BadInput, SartorError
 from sartor.version import __version__
 
-app = typer.Typer(
-    name="sartor",
-    help="Networks cut to measure: a folder of images and a budget in, the best network that provably fits out.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
+__all__ = ["app", "bench", "compare", "compress", "main", "tables"]  # importing a file of commands adds them to `app`
 _INTERRUPTED = 130
-app.add_typer(tables)
-app.command()(cli_bench.bench)
-app.command()(cli_bench.score)
-app.command()(cli_compress.compress)
-app.command()(cli_compare.compare)
-console = Console(soft_wrap=True, highlight=False)
 
 Latency = Annotated[str | None, typer.Option("--latency", help="Largest time for one image, e.g. 5ms.")]
 Params = Annotated[str | None, typer.Option("--params", help="Largest number of parameters, e.g. 2M.")]
 Macs = Annotated[str | None, typer.Option("--macs", help="Largest number of multiply-accumulates, e.g. 50M.")]
 Memory = Annotated[str | None, typer.Option("--memory", help="Largest size of the weights, e.g. 4MB.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars.")]
-RunPath = Annotated[Path, typer.Argument(help="A run directory made by `sartor fit`.")]
-
-
-def emit(data: Any, as_json: bool, show: Callable[[], None]) -> None:
-    """Print JSON or the readable form."""
-    if as_json:
-        sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
-    else:
-        show()
-    sys.stdout.flush()  # here, where a closed pipe (`sartor list | head`) is dealt with
-
-
-def given(**values: Any) -> dict[str, Any]:
-    """Only what was given on the command line."""
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def overridden(values: dict[str, Any], settings: list[str] | None, budgets: Mapping[str, str]) -> dict[str, Any]:
-    """What a file says, with the command line's budgets and ``--set`` options put over it."""
-    from sartor.core.config import assign
-
-    under = values.setdefault("budgets", {})
-    if isinstance(under, dict):  # anything else is refused later, with its name
-        under |= budgets
-    for setting in settings or []:
-        assign(values, setting)
-    return values
 
 
 @app.command()
@@ -97,7 +51,6 @@ def fit(
 ) -> None:  # fmt: skip
     """Search, solve, train, verify and export the best network inside the budgets; without one, the method's choice."""
     from sartor.api.result import load
-    from sartor.cli import show
     from sartor.core.config import read_toml
     from sartor.pipeline import options
     from sartor.pipeline.order import fit as run_fit
@@ -115,8 +68,7 @@ def fit(
     folder = out or options.default_folder(chosen.data)
     path = run_fit(chosen, folder, Reporter(quiet or None))
     if _first_process():
-        result = load(path)
-        emit(result.certificate, as_json, lambda: show.certificate(path, result.certificate, console))
+        show.delivered(load(path), as_json)
 
 
 @app.command()
@@ -128,7 +80,6 @@ def solve(
 ) -> None:  # fmt: skip
     """Another budget on a finished run: no search again."""
     from sartor.api.result import load
-    from sartor.cli import show
     from sartor.pipeline.options import AUTO
     from sartor.pipeline.order import solve as run_solve
     from sartor.runs.progress import Reporter
@@ -139,8 +90,7 @@ def solve(
         raise BadInput("--set of `sartor solve` takes options of the solver, such as solver.time_limit=60.")
     chosen = asked["solver"] if solver or set_ else None
     path = run_solve(run, limits, Reporter(quiet or None), solver=chosen, trust_code=trust_code)
-    result = load(path)
-    emit(result.certificate, as_json, lambda: show.certificate(path, result.certificate, console))
+    show.delivered(load(path), as_json)
 
 
 @app.command()
@@ -151,10 +101,10 @@ def frontier(
 ) -> None:
     """Every optimal trade-off of a finished run."""
     from sartor.api.result import load
-    from sartor.cli import show
 
-    data = load(run).trade_offs
-    emit(data, as_json, lambda: show.frontier(data, console, rows=0 if everything else 25))
+    result = load(run)
+    points = result.trade_offs
+    show.emit(points, as_json, lambda: show.frontier(points, result.tables, rows=0 if everything else 25))
 
 
 @app.command()
@@ -164,11 +114,10 @@ def predict(
 ) -> None:  # fmt: skip
     """Classes with probabilities, from the exported model."""
     from sartor.api.result import load
-    from sartor.cli import show
 
     found = load(run).predict([str(p) for p in images])
     data = [{"image": str(p), **entry} for p, entry in zip(images, found, strict=True)]
-    emit(data, as_json, lambda: show.predictions([str(p) for p in images], found, top, console))
+    show.emit(data, as_json, lambda: show.predictions([str(p) for p in images], found, top))
 
 
 @app.command()
@@ -177,14 +126,12 @@ def report(run: RunPath, as_json: AsJson = False) -> None:
     from sartor.report.build import build
 
     page = build(run)
-    emit({"report": str(page)}, as_json, lambda: console.print(str(page), markup=False))
+    show.emit({"report": str(page)}, as_json, lambda: [str(page)])
 
 
 @app.command("list")
 def list_plugins(as_json: AsJson = False) -> None:
     """Methods, spaces, costs, solvers, runtimes, targets, proxies, predictors and published networks."""
-    from rich.table import Table
-
     from sartor.core.registry import COSTS, METHODS, PREDICTORS, PROXIES, RUNTIMES, SOLVERS, SPACES, TARGETS
     from sartor.costs import published as zoo
 
@@ -193,16 +140,7 @@ def list_plugins(as_json: AsJson = False) -> None:
     data: dict[str, Any] = {k: {n: r.summary(n) for n in r.names()} for k, r in registries.items()}
     data["zoo"] = [*zoo.names(), *zoo.cells()]
 
-    def show() -> None:
-        table = Table("kind", "name", "what it is", box=None, pad_edge=False)
-        for kind, entries in data.items():
-            if kind != "zoo":
-                for n, (name, text) in enumerate(entries.items()):
-                    table.add_row(kind if n == 0 else "", name, text)
-        table.add_row("zoo", "", ", ".join(data["zoo"]))
-        Console(highlight=False).print(table)
-
-    emit(data, as_json, show)
+    show.emit(data, as_json, lambda: show.plugins(data))
 
 
 @app.command()
@@ -220,8 +158,6 @@ def measure(
     quiet: Quiet = False, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Price every part of a space on this device: its latency, or another cost."""
-    from rich.table import Table
-
     from sartor.core.config import assign
     from sartor.core.registry import RUNTIMES, SPACES
     from sartor.core.task import Task
@@ -243,14 +179,7 @@ def measure(
     if out is not None:
         write_json(out, table.to_json())
 
-    def show() -> None:
-        rows = Table("part", measured.name, "95 % interval", box=None, pad_edge=False)
-        for key, p in table.prices.items():
-            low, value, high = (table.kind.show(v) for v in (p.low, p.value, p.high))
-            rows.add_row(key, value, f"{low} .. {high}")
-        console.print(rows)
-
-    emit(table.to_json(), as_json, show)
+    show.emit(table, as_json, lambda: show.prices(table))
 
 
 @app.command("zoo")
@@ -271,18 +200,14 @@ def show_zoo(
     else:
         entry = zoo.entry(name, Task(classes or 1000, image or 224, channels or 3))
 
-    def show() -> None:
-        for key, value in entry.items():
-            console.print(f"{key:<14} {value}", markup=False)
-
-    emit(entry, as_json, show)
+    show.emit(entry, as_json, lambda: [show.facts(entry)])
 
 
 @app.callback(invoke_without_command=True)
-def version(show: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+def version(wanted: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
     """Networks cut to measure: a folder of images and a budget in, the best network that provably fits out."""
-    if show:
-        console.print(__version__)
+    if wanted:
+        show.emit(__version__, False, lambda: [__version__])
         raise typer.Exit
 
 

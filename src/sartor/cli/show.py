@@ -1,68 +1,138 @@
-"""Results as a person reads them in a terminal."""
+"""Results on standard output: as JSON, or as a person reads them in a terminal of 80 columns.
+
+A command ends with `emit`: the data, and a view of them. A view is lines, which are printed as they are (a path can be
+copied), and tables, which fit the terminal.
+"""
 
 from __future__ import annotations
 
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from sartor.core import units
-from sartor.core.registry import COSTS
+from sartor.runs.codec import RunFile, encode, to_file
+
+if TYPE_CHECKING:
+    from sartor.api.result import Result
+    from sartor.costs.base import CostTable
+    from sartor.runs.schema import Certificate, FrontierFile, Verified
+
+console = Console(highlight=False)
+View = Iterable[str | Table]
 
 
-def certificate(path: Path, c: dict[str, Any], console: Console) -> None:
+def emit(data: Any, as_json: bool, view: Callable[[], View]) -> None:
+    """Print the data as JSON, or their view."""
+    if as_json:
+        plain = to_file(data) if isinstance(data, RunFile) else encode(data)
+        sys.stdout.write(json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    else:
+        for item in view():
+            console.print(item, soft_wrap=isinstance(item, str), markup=False)
+    sys.stdout.flush()  # here, where a closed pipe (`sartor list | head`) is dealt with
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]], clip: bool = False) -> Table:
+    """Columns as wide as they need, and the last in what is left: wrapped, or with `clip` cut off."""
+    cells = [list(row) for row in rows]
+    *wide, _ = (max(map(len, column)) for column in zip(columns, *cells, strict=True))
+    left = max(12, console.width - sum(wide) - 2 * len(wide))
+    made = Table(box=None, pad_edge=False, show_header=any(columns))
+    for n, title in enumerate(columns):
+        made.add_column(title, no_wrap=n < len(wide), overflow="fold")
+    for row in cells:
+        last = row[-1] if not clip or len(row[-1]) <= left else f"{row[-1][: left - 1]}…"
+        made.add_row(*(Text(cell) for cell in (*row[:-1], last)))
+    return made
+
+
+def facts(values: Mapping[str, Any]) -> Table:
+    """A name and a value a line."""
+    return table(("", ""), [(name, str(value)) for name, value in values.items()])
+
+
+def delivered(result: Result, as_json: bool) -> None:
+    """What a fit, another budget on it or a compression ends with."""
+    emit(result.certified, as_json, lambda: certificate(result.path, result.certified))
+
+
+def certificate(path: Path, c: Certificate) -> View:
     """What was asked and what was delivered, and where to go from here."""
-    table = Table("budget", "asked", "predicted", "measured", "", box=None, pad_edge=False)
-    for name, e in c["costs"].items():
-        show = partial(units.show, kind=e["kind"], like=e.get("limit", e["measured"]))  # one unit a row
-        measured = show(e["measured"])
-        if "timing" in e:
-            measured += f" (p95 {show(e['timing']['p95'])})"
-        verdict = ("fits" if e["holds"] else "OVER") if "limit" in e else ""
-        table.add_row(name, show(e["limit"]) if "limit" in e else "-", show(e["predicted"]), measured, verdict)
-    console.print(table)
-    accuracy, score, ranking = c["accuracy"], c["score"], c["ranking"]
-    console.print(f"test accuracy  {accuracy['test']:.2f} % on {accuracy['test_images']} images never searched on")
-    proof = "proven optimal" if score["proven_optimal"] else f"within {score['gap']} of the optimum"
-    console.print(f"score          {score['value']:.3f} ({score['unit']}), {proof} by {score['solver']}")
-    if ranking:
-        k, s = ranking["kendall"], ranking["spearman"]
-        console.print(
-            f"ranking        Kendall {k['value']:.2f} [{k['low']:.2f}, {k['high']:.2f}], Spearman {s['value']:.2f} "
-            f"[{s['low']:.2f}, {s['high']:.2f}] on {ranking['networks']} held-out networks",
-            markup=False,
+    yield table(("budget", "asked", "predicted", "measured", ""), [_cost(name, e) for name, e in c.costs.items()])
+    proof = "proven optimal" if c.score.proven_optimal else f"within {c.score.gap} of the optimum"
+    told = {
+        f"test {c.accuracy.metric}": f"{c.accuracy.test:.2f} % on {c.accuracy.test_images} images never searched on",
+        "score": f"{c.score.value:.3f} ({c.score.unit}), {proof} by {c.score.solver}",
+    }
+    if c.ranking:
+        kendall, spearman = (
+            f"{e.value:.2f} [{e.low:.2f}, {e.high:.2f}]" for e in (c.ranking.kendall, c.ranking.spearman)
         )
-    console.print(f"architecture   {c['string']}", markup=False)
+        told["ranking"] = f"Kendall {kendall}, Spearman {spearman} on {c.ranking.networks} held-out networks"
+    yield facts({**told, "architecture": c.string})
     for title, name in (("model", "model/model.onnx"), ("certificate", "certificate.json"), ("report", "report.html")):
         if (path / name).exists():
-            console.print(f"{title:<14} {path / name}", markup=False)
+            yield f"{title:<13}  {path / name}"
 
 
-def frontier(data: dict[str, Any], console: Console, rows: int) -> None:
+def _cost(name: str, e: Verified) -> tuple[str, ...]:
+    show = partial(e.kind.show, like=e.measured if e.limit is None else e.limit)  # one unit a row
+    measured = show(e.measured) + (f" (p95 {show(e.timing.p95)})" if e.timing else "")
+    if e.limit is None:
+        return name, "-", show(e.predicted), measured, ""
+    return name, show(e.limit), show(e.predicted), measured, "fits" if e.holds else "OVER"
+
+
+def frontier(points: FrontierFile, tables: Mapping[str, CostTable], rows: int) -> View:
     """Every optimal trade-off, or an even selection of `rows` of them."""
-    count = len(data["cost"])
+    count = len(points.cost)
     if not count:
-        console.print("This run's score and costs do not separate: there is no complete frontier. Use `sartor solve`.")
+        yield "This run's score and costs do not separate: there is no complete frontier. Use `sartor solve`."
         return
     step = max(1, -(-count // rows)) if rows else 1
-    axis, kinds = data["axis"], data.get("kinds") or {n: COSTS[n].kind for n in data["costs"]}
-    table = Table(axis, "score", *(n for n in data["costs"] if n != axis), "architecture", box=None, pad_edge=False)
     chosen = sorted({*range(0, count, step), count - 1})
-    for n in chosen:
-        others = [units.show(v[n], kinds[k]) for k, v in data["costs"].items() if k != axis]
-        table.add_row(units.show(data["cost"][n], data["kind"]), f"{data['score'][n]:.3f}", *others, data["strings"][n])
-    console.print(table)
-    console.print(f"{len(chosen)} of {count} optimal networks shown; --all shows every one, --json gives them as data.")
+    kinds = points.kinds or {name: found.kind for name, found in tables.items()}
+    others = [n for n in points.costs if n != points.axis]
+    yield table(
+        (points.axis, "score", *others, "architecture"),
+        [
+            (points.kind.show(points.cost[n]), f"{points.score[n]:.3f}",
+             *(kinds[k].show(points.costs[k][n]) for k in others), points.strings[n])
+            for n in chosen
+        ],
+        clip=True,
+    )  # fmt: skip
+    yield f"{len(chosen)} of {count} optimal networks; --all shows every one, --json gives them whole."
 
 
-def predictions(names: list[str], found: list[dict[str, Any]], top: int, console: Console) -> None:
+def predictions(names: Sequence[str], found: Sequence[Mapping[str, Any]], top: int) -> View:
     """The likeliest classes of every image."""
-    table = Table("image", "class", "probability", box=None, pad_edge=False)
+    rows = []
     for name, entry in zip(names, found, strict=True):
         for n, (label, p) in enumerate(list(entry["probabilities"].items())[:top]):
-            table.add_row(Text(name if n == 0 else ""), Text(label), f"{100 * p:.1f} %")
-    console.print(table)
+            rows.append((f"{100 * p:.1f} %", label, name if n == 0 else ""))
+    yield table(("probability", "class", "image"), rows)
+
+
+def prices(measured: CostTable) -> View:
+    """Every part's price with its interval."""
+    show = measured.kind.show
+    rows = [(show(p.value), f"{show(p.low)} .. {show(p.high)}", key) for key, p in measured.prices.items()]
+    yield table((measured.cost, "95 % interval", "part"), rows)
+
+
+def plugins(data: Mapping[str, Any]) -> View:
+    """Everything that can be chosen, by kind."""
+    entries = [(kind, name, text) for kind, named in data.items() if kind != "zoo" for name, text in named.items()]
+    rows = [
+        (kind if n == 0 or entries[n - 1][0] != kind else "", name, text)
+        for n, (kind, name, text) in enumerate(entries)
+    ]
+    yield table(("kind", "name", "what it is"), [*rows, ("zoo", "", ", ".join(data["zoo"]))])

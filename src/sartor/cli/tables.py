@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-app = typer.Typer(
-    name="tables",
-    help="Bring your own tables: networks measured elsewhere and a price list in, a score and its frontier out.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
+from sartor.cli.app import AsJson, group
+from sartor.cli.show import emit
+
+app = group(
+    "tables", "Bring your own tables: networks measured elsewhere and a price list in, a score and its frontier out."
 )
 
 SpacePath = Annotated[Path, typer.Option("--space", help="The choices and their options (TOML).")]
@@ -25,13 +21,7 @@ SamplesPath = Annotated[
 Target = Annotated[str, typer.Option("--target", help="The column to predict.")]
 ScorePath = Annotated[Path, typer.Option("--score", help="A score written by `sartor tables fit`.")]
 Repeats = Annotated[str, typer.Option("--repeats", help="The same network with two values: error, or mean.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Seed = Annotated[int, typer.Option("--seed", help="Of folds and bootstrap.")]
-
-
-def _emit(data: Any, as_json: bool, lines: list[str]) -> None:
-    text = json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) if as_json else "\n".join(lines)
-    sys.stdout.write(text + "\n")
 
 
 def _ranking(name: str, found: dict[str, Any]) -> list[str]:
@@ -67,7 +57,7 @@ def fit(
     lines = [f"{how} of {len(table)} networks, written to {out}; held out in turn:"]
     for name, found in score.facts["held_out"].items():
         lines += [f"  {name}: Kendall {found['kendall']['value']:.3f}, Spearman {found['spearman']['value']:.3f}"]
-    _emit(score_json(score, choices), as_json, lines)
+    emit(score_json(score, choices), as_json, lambda: lines)
 
 
 @app.command()
@@ -96,7 +86,7 @@ def frontier(
     lines = [f"{len(front)} networks against {points.axis} ({whole}), written to {out}"]
     for n in sorted({round(x) for x in [i * (len(front) - 1) / 9 for i in range(10)]}):
         lines.append(f"  {show(float(front.cost[n]), kind):>12}  {fitted.target} {data['points'][n]['predicted']:.5g}")
-    _emit(data, as_json, lines)
+    emit(data, as_json, lambda: lines)
 
 
 @app.command()
@@ -116,4 +106,4 @@ def check(
     choices = read_space(space)
     table = read_samples(samples, choices, target, repeats)
     found = check_tables(choices, read_score(score, choices), table, seed=seed)
-    _emit(found, as_json, _ranking(f"{score} on {samples}", found))
+    emit(found, as_json, lambda: _ranking(f"{score} on {samples}", found))
