@@ -10,9 +10,8 @@ import numpy as np
 from sartor.core.quadratic import Quadratic
 from sartor.core.units import TIME, Kind
 from sartor.runs import schema
-from sartor.runs.codec import RunFile
 
-FILES = [c for c in vars(schema).values() if isinstance(c, type) and issubclass(c, RunFile) and hasattr(c, "NAME")]
+FILES = list(schema.FILES.values())
 
 
 def example(hint):

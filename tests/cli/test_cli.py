@@ -280,6 +280,7 @@ def test_frontier_as_a_table_and_as_data(sartor, finished):
     found = json.loads(out)
     assert code == 0
     assert found == json.loads((finished.run / "frontier.json").read_text())
+    assert found["format"] == 2
     code, few, _ = sartor("frontier", finished.run)
     code, every, _ = sartor("frontier", finished.run, "--all")
     assert code == 0

@@ -86,3 +86,14 @@ def test_a_cost_table_has_a_format_too(tmp_path):
     assert plain(read_file(tmp_path / "costs/params.json", CostTable)) == plain(table)
     with pytest.raises(RunError, match=r"params\.json: .*'form'"):
         from_file(CostTable, {"cost": "params", "kind": "count", "prices": {}}, tmp_path / "params.json")
+
+
+def test_a_known_file_is_written_as_its_type_or_not_at_all(tmp_path):
+    run, data = Run(tmp_path, Reporter(silent=True)), plain(example(schema.TrainingFile))
+    run.write("training.json", data)
+    assert read_file(tmp_path / "training.json", schema.TrainingFile) == example(schema.TrainingFile)
+    assert json.loads((tmp_path / "training.json").read_text())["format"] == 2
+    with pytest.raises(RunError, match=r"training\.json: kept is missing"):
+        run.write("training.json", {k: v for k, v in data.items() if k != "kept"})
+    run.write("costs/own.json", {"cost": "own"})
+    assert json.loads((tmp_path / "costs/own.json").read_text()) == {"format": 2, "cost": "own"}

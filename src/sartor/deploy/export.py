@@ -18,6 +18,7 @@ from sartor.core.errors import BadInput, RunError, SartorError, require
 from sartor.core.task import Task
 from sartor.deploy.module import INPUT, OUTPUT, Deployed, evaluating, onnx_graph, session
 from sartor.runs.directory import atomic, write_json
+from sartor.runs.schema import Preprocessing
 
 __all__ = [
     "Deployed",
@@ -140,7 +141,7 @@ def write_preprocessing(
     path: str | Path, task: Task, mean: Sequence[float], std: Sequence[float], names: Sequence[str]
 ) -> None:
     """Write preprocessing.json, with the classes in the order of the logits, and the label files beside it."""
-    write_json(Path(path), preprocessing(task, mean, std) | {"labels": list(names)})
+    write_json(Path(path), {"format": Preprocessing.FORMAT, **preprocessing(task, mean, std), "labels": list(names)})
     write_labels(Path(path).parent, names)
 
 

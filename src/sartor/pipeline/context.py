@@ -43,7 +43,7 @@ from sartor.pipeline.options import (
     plain,
     recorded,
 )
-from sartor.runs.directory import Run, atomic, write_json
+from sartor.runs.directory import Run, atomic
 from sartor.runs.progress import Reporter
 from sartor.solvers import solve
 from sartor.solvers.base import Problem, Solution
@@ -201,7 +201,7 @@ def record(context: Context) -> None:
             )
         return
     if run.writer:
-        write_json(run.path / "env.json", environment(context))
+        run.write("env.json", environment(context))
         with atomic(path) as tmp:
             tmp.write_text(text, encoding="utf-8")
 

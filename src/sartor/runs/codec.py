@@ -108,8 +108,8 @@ def _decode(hint: Any, data: Any, where: str) -> Any:
 
 
 def _plain(hint: type, data: Any, where: str) -> Any:
-    if hint is float and type(data) is int:
-        return float(data)
+    if hint is float and isinstance(data, (int, float)) and not isinstance(data, bool):
+        data = float(data)  # numpy's are floats of another class
     if type(data) is not hint:
         raise _wrong(where, {str: "text", int: "a whole number", bool: "true or false"}.get(hint, "a number"), data)
     if isinstance(data, float) and not math.isfinite(data):

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from sartor.core.errors import RunError
 from sartor.runs.codec import RunFile, decode, from_file, to_file
 from sartor.runs.progress import Reporter
-from sartor.runs.schema import Stage, StagesFile
+from sartor.runs.schema import FILES, Stage, StagesFile
 
 T = TypeVar("T")
 F = TypeVar("F", bound=RunFile)
@@ -128,9 +128,11 @@ class Run:
     # files -------------------------------------------------------------------------------------
 
     def write(self, name: str, data: Any) -> None:
-        """Write JSON into the directory."""
+        """Write JSON into the directory; a file that `sartor.runs.schema` knows must be of its type."""
         if self.writer:
-            write_json(self.path / name, data)
+            kind = FILES.get(name)
+            known = data if kind is None else to_file(decode(kind, data, f"{name}: "))
+            write_json(self.path / name, {"format": RunFile.FORMAT, **known} if isinstance(known, dict) else known)
 
     def read(self, name: str) -> Any:
         """Read JSON from the directory."""
@@ -143,7 +145,8 @@ class Run:
     def save(self, value: Any, name: str | None = None) -> str:
         """Write a typed file, with the number of its format; what is no `RunFile` (a cost table) needs a `name`."""
         name = name or value.NAME
-        self.write(name, to_file(value))
+        if self.writer:
+            write_json(self.path / name, to_file(value))
         return name
 
     def record(self, kind: type[RunFile], values: Mapping[str, Any]) -> str:

@@ -643,3 +643,6 @@ class CompressionFile(RunFile):
     pixels: Mapping[str, int]
     network: Mapping[str, Change]
     accuracy: AccuracyChange
+
+
+FILES: dict[str, type[RunFile]] = {kind.NAME: kind for kind in RunFile.__subclasses__()}
