@@ -8,10 +8,10 @@ from sartor.runs.codec import decode, encode
 from sartor.runs.schema import CompareFile, Contestant
 
 
-def compared(own, *others, images=1000, metric="accuracy", seconds=10.0):
+def compared(own, *others, images=1000, metric="accuracy", seconds=10.0, inherited=0.0):
     rivals = tuple(Contestant(f"rival {n}", f"net{n}", False, a, {"macs": 2e6}, 10.0, 3) for n, a in enumerate(others))
     mine = Contestant("this run", "mine", True, own, {"macs": 1e6}, seconds, 3)
-    return CompareFile({"macs": 2e6}, "macs", {"macs": COUNT}, 10.0, metric, images, mine, rivals)
+    return CompareFile({"macs": 2e6}, "macs", {"macs": COUNT}, 10.0, metric, images, mine, rivals, inherited)
 
 
 def test_luck_is_the_standard_error_of_a_difference_of_two_shares():
@@ -24,8 +24,8 @@ def test_luck_is_the_standard_error_of_a_difference_of_two_shares():
 @pytest.mark.parametrize(
     ("own", "best", "said"),
     [
-        (95.0, 90.0, ("5.0 points more than the best of the others, rival 1 (net1)", "the search was worth it")),
-        (90.0, 95.0, ("5.0 points less", "the search was not worth it")),
+        (95.0, 90.0, ("5.0 points more than the best of the others, rival 1 (net1)", "The search was worth it")),
+        (90.0, 95.0, ("5.0 points less", "The search was not worth it")),
         (91.0, 90.0, ("1.0 points more", "neither is shown to be better")),
         (90.0, 90.0, ("as much as the best", "neither is shown to be better")),
     ],
@@ -35,8 +35,18 @@ def test_the_verdict_says_who_is_better_and_whether_that_is_luck(own, best, said
     assert all(part in words for part in said)
 
 
-def test_unequal_times_and_an_empty_field_are_said():
-    assert "for 10 s each, the network of this run for 50 s" in verdict(compared(90.0, 80.0, seconds=50.0))[-1]
+def test_only_equal_times_tell_what_a_search_is_worth():
+    words = verdict(compared(95.0, 80.0, 90.0, inherited=90.0))
+    assert words[-1] == (
+        "The others were trained for 10 s each, the network of this run for 10 s, after 90 s of search whose weights "
+        "it inherited. Equal times: --time 200s."
+    )
+    assert not any("worth it" in line for line in words)
+    assert "not worth it" in verdict(compared(90.0, 95.0, inherited=90.0))[-1]  # behind, though it had more time
+    assert not any("worth it" in line for line in verdict(compared(90.0, 95.0, seconds=1.0)))
+
+
+def test_an_empty_field_is_said():
     assert verdict(compared(90.0)) == ["Nothing else fits these budgets, so there was nothing to compare with."]
 
 

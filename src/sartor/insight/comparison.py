@@ -7,6 +7,7 @@ import math
 from sartor.runs.schema import CompareFile, Contestant
 
 _SURE = 1.959964  # standard errors of a 95 % interval
+_FAIR = 0.8  # shares of a time that count as equal
 
 
 def ranked(c: CompareFile) -> list[Contestant]:
@@ -47,10 +48,22 @@ def verdict(c: CompareFile) -> list[str]:
             "shown to be better."
         )
     elif chance is not None:
-        better = "the search was worth it here" if ahead > 0 else "the search was not worth it here"
-        found.append(f"That is more than the luck of {c.test_images} test images ({chance:.1f} points): {better}.")
-    if c.own.seconds is not None and abs(c.seconds / c.own.seconds - 1) > 0.2:
+        found.append(f"That is more than the luck of {c.test_images} test images ({chance:.1f} points).")
+    return found + _times(c, ahead, chance, len(rivals))
+
+
+def _times(c: CompareFile, ahead: float, chance: float | None, rivals: int) -> list[str]:
+    """Whether all had the same time, and only then whether the search was worth it; less time and more is a proof."""
+    own = (c.own.seconds or 0.0) + c.inherited_seconds
+    fair = {1: c.seconds >= _FAIR * own, -1: c.seconds <= own / _FAIR}
+    found = []
+    if not all(fair.values()):
+        searched = f", after {c.inherited_seconds:.0f} s of search whose weights it inherited"
         found.append(
-            f"The others were trained for {c.seconds:.0f} s each, the network of this run for {c.own.seconds:.0f} s."
+            f"The others were trained for {c.seconds:.0f} s each, the network of this run for "
+            f"{c.own.seconds or 0.0:.0f} s{searched if c.inherited_seconds else ''}. "
+            f"Equal times: --time {own * rivals:.0f}s."
         )
+    if chance is not None and abs(ahead) >= chance and fair[1 if ahead > 0 else -1]:
+        found.append(f"The search was {'' if ahead > 0 else 'not '}worth it here.")
     return found

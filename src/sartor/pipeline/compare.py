@@ -52,9 +52,11 @@ def compare(
         for n, rival in enumerate(rivals, start=1):
             run.reporter.say(f"compare, {n} of {len(rivals)}: {rival.group.name}")
             results.append(_result(rival))
+        training, searched = run.load(TrainingFile), context.run.stages()["search"].seconds
         run.save(CompareFile(
             budgets=budgets, axis=cut.axis, kinds={n: e.kind for n, e in run.load(VerifyFile).costs.items()},
-            seconds=seconds, metric=run.load(TrainingFile).metric,
+            seconds=seconds, metric=training.metric,
+            inherited_seconds=0.0 if training.inherited_val_accuracy is None else searched,
             test_images=len(context.run.load(SplitsFile).test), own=_contestant(run, _OWN, searched=True),
             rivals=tuple(results),
         ))  # fmt: skip
@@ -82,7 +84,8 @@ def _result(rival: Rival) -> Contestant:
         until_it_fits(rival)
     except Infeasible as error:
         return Contestant(rival.group.name, "", rival.group.searched, missing=str(error))
-    return _contestant(rival.run, rival.group.name, rival.group.searched)
+    found = _contestant(rival.run, rival.group.name, rival.group.searched)
+    return replace(found, seconds=max(rival.share, found.seconds or 0.0))  # one that was resumed tells of the rest only
 
 
 def _contestant(run: Run, name: str, searched: bool) -> Contestant:

@@ -523,6 +523,7 @@ class CompareFile(RunFile):
     test_images: int
     own: Contestant
     rivals: tuple[Contestant, ...]
+    inherited_seconds: float = 0.0  # of the search that trained the weights which the run's network began with
 
 
 # a compression -----------------------------------------------------------------------------------
