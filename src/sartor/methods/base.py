@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
+import numpy as np
+
 from sartor.core.arch import hubs
+from sartor.core.errors import BadInput
 from sartor.core.quadratic import Quadratic
 from sartor.core.seeds import Seeds
 from sartor.core.task import Task
 from sartor.data.base import Splits
 from sartor.engine.device import Engine
 from sartor.engine.feed import Feed
+from sartor.engine.fit import Training
+from sartor.engine.length import Length
+from sartor.engine.plan import planned
 from sartor.runs.directory import Run
 from sartor.spaces.base import Space
 
@@ -30,6 +37,7 @@ class Job:
     splits: Splits
     seeds: Seeds
     run: Run
+    seconds: float | None = None  # that the search may take; None: as long as its options say
 
     def __post_init__(self) -> None:
         hubs(self.space.choices)  # before anything is trained: no score can be learnt where a choice needs two others
@@ -38,6 +46,27 @@ class Job:
     def engine(self) -> Engine:
         """Device and processes."""
         return self.feed.engine
+
+    def timed(self, training: Training, share: float = 1.0) -> Training:
+        """The training inside `share` of the search's time.
+
+        Where its recipe says 0 epochs, it gets as many as fit; otherwise its own, fewer where they would take longer.
+        """
+        epochs, seconds = training.recipe.epochs, share * (self.seconds or 0.0)
+        if epochs == 0:
+            self.needs_time(f"the epochs of {training.name!r}")
+            return planned(training, seconds)
+        until = time.monotonic() + seconds
+        return training if self.seconds is None else replace(training, length=Length(float(epochs), until))
+
+    def needs_time(self, what: str) -> None:
+        """Refuse options that leave to the time what no time was given for."""
+        if self.seconds is None:
+            raise BadInput(f"{what} may be 0, as many as the time allows, only where a time is given. Give --time.")
+
+    def count(self, share: float, each: float, least: int, most: int) -> int:
+        """How many pieces of work that take `each` seconds fit into `share` of the search's time, within bounds."""
+        return int(np.clip(share * (self.seconds or 0.0) / max(each, 1e-9), least, most))
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +103,7 @@ class Method(ABC):
         """Learn the score. Must resume where a killed search stopped and give the same score."""
 
     @classmethod
-    def preset(cls, effort: Effort, images: int) -> dict[str, Any]:
+    def preset(cls, effort: Effort, images: int, device: str = "cpu") -> dict[str, Any]:
         """Options for an effort and a number of training images; the fields' defaults are the paper's."""
         return {}
 

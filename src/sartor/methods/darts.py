@@ -38,7 +38,7 @@ class DARTS(Sharing):
         super().__post_init__()
 
     @classmethod
-    def preset(cls, effort: Effort, images: int) -> dict[str, Any]:
+    def preset(cls, effort: Effort, images: int, device: str = "cpu") -> dict[str, Any]:
         """The paper's numbers for ``thorough``; shorter and faster below that."""
         if effort == "thorough":
             return {}

@@ -93,7 +93,7 @@ class Search:
         """Alternate until the recipe's epochs are over; goes on where a killed search stopped."""
         job = self.job
         training = Training(self.name, self.net, self._loss, self.recipe, job.feed, self.train, job.run)
-        return fit(replace(training, extra={"mixture": self}, after=self._after, draw=self._mixture))
+        return fit(job.timed(replace(training, extra={"mixture": self}, after=self._after, draw=self._mixture)))
 
     def gates(self, weights: Sequence[Tensor]) -> Any:
         """The mixture that the supernet runs; choices with one option have the weight 1."""

@@ -70,7 +70,7 @@ class NASI(Method):
             )
 
     @classmethod
-    def preset(cls, effort: Effort, images: int) -> dict[str, Any]:
+    def preset(cls, effort: Effort, images: int, device: str = "cpu") -> dict[str, Any]:
         """The defaults are what `reproduce/nasi_study.py` found; half and four times the steps around them."""
         return {"quick": {"steps": cls.steps // 2}, "standard": {}, "thorough": {"steps": 4 * cls.steps}}[effort]
 

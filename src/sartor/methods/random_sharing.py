@@ -40,7 +40,7 @@ class RandomSharing(Sharing):
         super().__post_init__()
 
     @classmethod
-    def preset(cls, effort: Effort, images: int) -> dict[str, Any]:
+    def preset(cls, effort: Effort, images: int, device: str = "cpu") -> dict[str, Any]:
         """The paper's numbers for ``thorough``; shorter below that."""
         if effort == "thorough":
             return {}
@@ -62,7 +62,8 @@ class RandomSharing(Sharing):
         def loss(x: torch.Tensor, y: torch.Tensor, rng: np.random.Generator) -> dict[str, torch.Tensor]:
             return {"loss": job.task.loss(net(x, job.space.sample(rng)), y)}
 
-        history = fit(Training("sharing", net, loss, self.recipe(), job.feed, job.splits.train, job.run))
+        training = Training("sharing", net, loss, self.recipe(), job.feed, job.splits.train, job.run)
+        history = fit(job.timed(training, 0.8))
         recalibrate_paths(job, net)
         rng = job.seeds.rng("measured networks")
         archs = [job.space.sample(rng) for _ in range(self.networks + self.held_out)]

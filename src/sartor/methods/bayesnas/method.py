@@ -52,7 +52,7 @@ class BayesNAS(Method):
             )
 
     @classmethod
-    def preset(cls, effort: Effort, images: int) -> dict[str, Any]:
+    def preset(cls, effort: Effort, images: int, device: str = "cpu") -> dict[str, Any]:
         """The paper's numbers for ``thorough``; below that small data sets get more epochs a round."""
         if effort == "thorough":
             return {}

@@ -109,7 +109,7 @@ class Search:
             "bayesnas", self.net, self._loss, self.recipe, job.feed, job.splits.train, job.run,
             extra={"switches": self}, after=self._after, draw=self._draw,
         )  # fmt: skip
-        return fit(training)
+        return fit(job.timed(training))
 
     def _draw(self, rng: np.random.Generator, images: int) -> StepDraw:
         """Nothing; but what runs depends on which switches are on and on whether the curvature is measured."""

@@ -25,7 +25,7 @@ from sartor.engine.network import calibration
 from sartor.engine.recipe import Recipe
 from sartor.engine.seeding import seeded
 from sartor.insight.ranking import quality
-from sartor.methods.base import Effort, Found, Job, Method, epochs_for
+from sartor.methods.base import Effort, Found, Job, Method
 from sartor.methods.binas.focus import chances, draw_images, gain
 from sartor.methods.binas.outcomes import Outcomes, PathsAt
 from sartor.methods.binas.tally import Tally, per_forward
@@ -39,6 +39,9 @@ from sartor.spaces.supernet import StepDraw, new_supernet, trace
 
 _FIRST = 16  # passes that see all images, at least: few are enough for what leads, and doubt must be known
 _DECK = 36  # images to which paths are dealt evenly: a GPU meets the same shapes again
+# Shares of the search's time, where the time decides; `benchmarks/search_worth.py` asks what the search is worth.
+_HEAVIEST, _MULTIPATH, _MEASURING, _CHECKING = 0.3, 0.45, 0.18, 0.07
+_MOST_PASSES, _MOST_HELD_OUT = 200, 200  # more would not change the decision
 _OUTCOMES_A_TERM = 8  # least outcomes for every coefficient of the joint estimate
 
 
@@ -53,7 +56,7 @@ class BINAS(Method):
 
     inherits: ClassVar[bool] = True
 
-    heaviest_epochs: int = 250
+    heaviest_epochs: int = 250  # 0, here and below: as many as the time allows
     heaviest_lr: float = 0.1
     heaviest_decay: float = 1e-4
     multipath_epochs: int = 100
@@ -76,9 +79,10 @@ class BINAS(Method):
     held_out: int = 500  # networks that check the ranking
 
     def __post_init__(self) -> None:
-        if self.passes < 1 or self.held_out < 3 or not 0 < self.sort_share <= 1:
+        if self.passes < 0 or self.held_out in (1, 2) or self.held_out < 0 or not 0 < self.sort_share <= 1:
             raise BadInput(
-                "method.passes >= 1, method.held_out >= 3 and 0 < method.sort_share <= 1 must hold, but got "
+                "method.passes >= 1, method.held_out >= 3 (or 0 each: as the time allows) and 0 < method.sort_share <= 1 "
+                "must hold, but got "
                 f"{self.passes}, {self.held_out} and {self.sort_share:g}."
             )
         if self.outcome == "both" and not self.shrink:
@@ -90,19 +94,21 @@ class BINAS(Method):
         self._recipe(self.multipath_epochs, self.multipath_lr, self.multipath_decay)  # before anything is
 
     @classmethod
-    def preset(cls, effort: Effort, images: int) -> dict[str, Any]:
-        """The paper's numbers for ``thorough``; shorter schedules at higher rates below that."""
+    def preset(cls, effort: Effort, images: int, device: str = "cpu") -> dict[str, Any]:
+        """The paper's numbers for ``thorough``; else the time decides, at rates that suit the device's batch."""
         if effort == "thorough":
             return {}
-        quick = effort == "quick"
+        # A GPU replays steps whose shapes repeat: multiples of 36 images, at which every path's groups are equal.
+        batch = min(360, max(2, images // 20 // _DECK) * _DECK) if device == "cuda" else 64
         return {
-            "heaviest_epochs": epochs_for(images, 16_000 if quick else 100_000, 3, 14 if quick else 60),
-            "multipath_epochs": epochs_for(images, 28_000 if quick else 200_000, 4, 24 if quick else 100),
-            "multipath_lr": 0.05,
-            "batch": 64,
-            "augment": "light" if quick else "standard",
-            "passes": 40 if quick else 100,
-            "held_out": 60 if quick else 200,
+            "heaviest_epochs": 0,
+            "heaviest_lr": 0.1 * max(1.0, batch / 120),
+            "multipath_epochs": 0,
+            "multipath_lr": 0.05 * max(1.0, batch / 90),
+            "batch": batch,
+            "augment": "light",
+            "passes": 0,
+            "held_out": 0,
         }
 
     def search(self, job: Job) -> Found:
@@ -119,16 +125,17 @@ class BINAS(Method):
         history["multipath"] = self._train_multipath(job, net, teacher)
         recalibrate_paths(job, net)
         seconds = time.monotonic()
-        score = self._measure(job, net)
+        timed = self._timed(job, net)
+        score = timed._measure(job, net)
         seconds = time.monotonic() - seconds
         checking = time.monotonic()
-        check = self._check(job, net, score)
+        check = timed._check(job, net, score)
         checking = time.monotonic() - checking
         facts = {
             "history": history,
             "heaviest_accuracy": accuracy(teacher, job.feed, job.splits.val),
             "estimator": self.estimator,
-            "validation_epochs": self._epochs(job),
+            "validation_epochs": timed._epochs(job),
             "measuring_seconds": round(seconds, 3),
             "checking_seconds": round(checking, 3),
             "held_out": check["networks"],
@@ -147,7 +154,8 @@ class BINAS(Method):
             return {"loss": job.task.loss(net(x, heaviest), y, self.smoothing)}
 
         recipe = self._recipe(self.heaviest_epochs, self.heaviest_lr, self.heaviest_decay)
-        return fit(Training("heaviest", net, loss, recipe, job.feed, job.splits.train, job.run, draw=nothing))
+        training = Training("heaviest", net, loss, recipe, job.feed, job.splits.train, job.run, draw=nothing)
+        return fit(job.timed(training, _HEAVIEST))
 
     def _train_multipath(self, job: Job, net: Any, teacher: Any) -> Any:
         def draw(rng: np.random.Generator, images: int) -> Any:
@@ -164,7 +172,8 @@ class BINAS(Method):
             return {"loss": total, "labels": labels, "imitation": imitation, "features": likeness}
 
         recipe = self._recipe(self.multipath_epochs, self.multipath_lr, self.multipath_decay)
-        return fit(Training("multipath", net, loss, recipe, job.feed, job.splits.train, job.run, draw=draw))
+        training = Training("multipath", net, loss, recipe, job.feed, job.splits.train, job.run, draw=draw)
+        return fit(job.timed(training, _MULTIPATH))
 
     def _recipe(self, epochs: int, lr: float, decay: float) -> Recipe:
         return Recipe(
@@ -187,6 +196,30 @@ class BINAS(Method):
         net.zero_grad()
 
     # measuring -----------------------------------------------------------------------------------
+
+    def _timed(self, job: Job, net: Any) -> BINAS:
+        """The method with as many passes and held-out networks as the time allows, where it left that open."""
+        if self.passes and self.held_out:
+            return self
+        file = "search/measuring.plan.json"
+        if not (job.run.path / file).exists():
+            job.needs_time("method.passes and method.held_out")
+            pace, start = (
+                Tally(job, "pace", 2 * max(1, per_forward(job.engine.device.type) // len(job.splits.val))),
+                0.0,
+            )
+            for _ in range(2):  # the first run is not timed: libraries set themselves up
+                start, pace.position = time.monotonic(), 0
+                pace.run(net, lambda row, _, first, count: job.space.sample_picks(job.seeds.rng("pace", row), count))
+            epoch = (time.monotonic() - start) / len(pace.right)
+            plan = {
+                "passes": job.count(_MEASURING, epoch, _FIRST, _MOST_PASSES),
+                "held_out": job.count(_CHECKING, (2 if self._mirrors(job) else 1) * epoch, 12, _MOST_HELD_OUT),
+            }
+            job.run.write(file, job.engine.agree(plan))
+        plan = job.run.read(file)
+        passes, held_out = int(plan["passes"]), int(plan["held_out"])
+        return replace(self, passes=self.passes or passes, held_out=self.held_out or held_out)
 
     def _measure(self, job: Job, net: Any) -> Quadratic:
         """The contributions of equation 3, by the estimator asked for."""

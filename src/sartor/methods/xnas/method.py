@@ -41,7 +41,7 @@ class XNAS(Sharing):
         super().__post_init__()
 
     @classmethod
-    def preset(cls, effort: Effort, images: int) -> dict[str, Any]:
+    def preset(cls, effort: Effort, images: int, device: str = "cpu") -> dict[str, Any]:
         """The paper's numbers for ``thorough``; shorter below that, with sooner wipe-out, which saves time."""
         if effort == "thorough":
             return {}
