@@ -81,7 +81,7 @@ class BINAS(Method):
     def __post_init__(self) -> None:
         if self.passes < 0 or self.held_out in (1, 2) or self.held_out < 0 or not 0 < self.sort_share <= 1:
             raise BadInput(
-                "method.passes >= 1, method.held_out >= 3 (or 0 each: as the time allows) and 0 < method.sort_share <= 1 "
+                "method.passes >= 1, method.held_out >= 3 (or 0: as the time allows) and 0 < method.sort_share <= 1 "
                 "must hold, but got "
                 f"{self.passes}, {self.held_out} and {self.sort_share:g}."
             )
