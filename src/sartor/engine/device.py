@@ -60,11 +60,21 @@ class Engine:
     def set_threads(self, image: int) -> None:
         """Threads for training on the CPU: one for tiny images, where several wait for each other more than they work.
 
-        A function of the machine and the image size alone, since the number of threads decides the last bit of a sum.
+        A function of the machine and the image size alone, since the number of threads decides the last bit of a sum;
+        a training planned in seconds times its steps instead (`plan.py`).
         """
+        self.use_threads(1 if image < 16 else max(self.thread_counts()))
+
+    def thread_counts(self) -> tuple[int, ...]:
+        """The numbers of threads worth trying: one, and this process's share of the cores; a GPU's host needs one."""
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        share = max(1, cores // self.fabric.world_size) if self.device.type == "cpu" else 1
+        return (1,) if share == 1 else (1, share)
+
+    def use_threads(self, threads: int) -> None:
+        """Compute with so many threads on the CPU."""
         if self.device.type == "cpu":
-            cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-            torch.set_num_threads(1 if image < 16 else max(1, cores // self.fabric.world_size))
+            torch.set_num_threads(threads)
 
     @property
     def device(self) -> torch.device:

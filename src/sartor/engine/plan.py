@@ -27,12 +27,27 @@ def planned(t: Training, seconds: float) -> Training:
     file, until = f"search/{t.name}.plan.json", time.monotonic() + seconds
     known = t.run.read(file) if (t.run.path / file).exists() else None
     if known is None:
-        step, steps = seconds_per_step(t), len(t.feed.batches(t.index, t.recipe.batch, t.name))
+        steps = len(t.feed.batches(t.index, t.recipe.batch, t.name))
+        step, threads = _fastest(t)
         left = max(0.0, until - time.monotonic())
         epochs = max(1 / steps, _RESERVE * left / (step * steps))
-        known = t.engine.agree({"epochs": epochs, "seconds": seconds, "seconds_per_step": step, "steps": steps})
+        known = {"epochs": epochs, "seconds": seconds, "seconds_per_step": step, "steps": steps, "threads": threads}
+        known = t.engine.agree(known)
         t.run.write(file, known)
+    t.engine.use_threads(int(known["threads"]))  # their number decides the last bit of a sum
     return replace(t, length=Length(float(known["epochs"]), until))
+
+
+def _fastest(t: Training) -> tuple[float, int]:
+    """The time of a step and the number of threads at which it is shortest.
+
+    Small networks gain nothing from a second core, and beside other work threads wait for each other.
+    """
+    found = []
+    for threads in t.engine.thread_counts():
+        t.engine.use_threads(threads)
+        found.append((seconds_per_step(t), threads))
+    return min(found)
 
 
 def seconds_per_step(t: Training) -> float:

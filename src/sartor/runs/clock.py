@@ -1,0 +1,48 @@
+"""The time that a run may take, over all its attempts: a killed run resumes into what is left."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+from sartor.runs.codec import RunFile
+from sartor.runs.directory import Run
+
+
+@final
+@dataclass(frozen=True)
+class ClockFile(RunFile):
+    """``clock.json``: how long earlier attempts worked, and when the present one began (seconds since 1970)."""
+
+    NAME: ClassVar[str] = "clock.json"
+
+    spent: float
+    begun: float
+
+
+@final
+class Clock:
+    """`seconds` for the whole run; None where nobody limits it."""
+
+    def __init__(self, run: Run, seconds: float | None) -> None:
+        self.seconds, self._start, self._spent = seconds, time.monotonic(), 0.0
+        if seconds is None:
+            return
+        if (run.path / ClockFile.NAME).exists():
+            before = run.load(ClockFile)
+            # Nobody could write down when a killed attempt ended: its newest file says until when it worked.
+            newest = max((p.stat().st_mtime for p in run.path.rglob("*") if p.is_file()), default=before.begun)
+            self._spent = before.spent + max(0.0, newest - before.begun)
+        if run.writer:
+            run.save(ClockFile(self._spent, time.time()))
+
+    @property
+    def spent(self) -> float:
+        """Seconds of work so far, those of earlier attempts among them."""
+        return self._spent + time.monotonic() - self._start
+
+    @property
+    def left(self) -> float:
+        """Seconds that are left; infinitely many where nobody counts."""
+        return float("inf") if self.seconds is None else max(0.0, self.seconds - self.spent)
