@@ -38,6 +38,7 @@ def fit(
     costs: str | Group | Iterable[str | Cost | type[Cost]] | None = None,
     solver: str | Group | Solver | type[Solver] | None = None,
     runtime: str | Runtime | type[Runtime] | None = None,
+    time: str | float | None = None,
     effort: Effort | None = None,
     device: Literal["cpu", "cuda"] | None = None,
     quiet: bool | None = None,
@@ -59,7 +60,7 @@ def fit(
 
     limits = _given(latency=latency, params=params, macs=macs, memory=memory) | dict(budgets or {})
     chosen = _given(
-        method=method, space=space, costs=costs, solver=solver, runtime=runtime, effort=effort, device=device
+        method=method, space=space, costs=costs, solver=solver, runtime=runtime, time=time, effort=effort, device=device
     )
     values = {"data": _path(data), "budgets": limits, **chosen, **options}
     folder = Path(out) if out is not None else default_folder(data)

@@ -37,7 +37,8 @@ def fit(
                                                       "package.module:Class.")] = None,
     space: Annotated[str | None, typer.Option(help="The search space, likewise.")] = None,
     cost: Costs = None, solver: Solver = None,
-    effort: Annotated[str | None, typer.Option(help="quick, standard or thorough.")] = None,
+    time_: Annotated[str | None, typer.Option("--time", help="For everything, e.g. 10min.")] = None,
+    effort: Annotated[str | None, typer.Option(help="quick, standard (times), thorough (the papers').")] = None,
     device: Annotated[str | None, typer.Option(help="Where to search and train: cpu or cuda.")] = None,
     runtime: Annotated[str | None, typer.Option(help="Cut for onnxruntime (this CPU) or torch (--device).")] = None,
     threads: Annotated[int | None, typer.Option(help="Threads of the deployed network.")] = None,
@@ -57,7 +58,7 @@ def fit(
     from sartor.runs.progress import Reporter
 
     values = read_toml(config) if config else {}
-    values |= given(data=data, method=method, space=space, effort=effort, device=device, runtime=runtime,
+    values |= given(data=data, method=method, space=space, time=time_, effort=effort, device=device, runtime=runtime,
                     threads=threads, image=image, seed=seed, devices=devices, nodes=nodes, costs=cost or None,
                     solver=solver)  # fmt: skip
     limits = named_budgets(budget) | given(latency=latency, params=params, macs=macs, memory=memory)
@@ -213,6 +214,10 @@ def version(wanted: Annotated[bool, typer.Option("--version", help="Print the ve
 
 def main() -> None:
     """Entry point: expected errors become one message and exit code 2, Ctrl-C becomes 130."""
+    # Read when torch is loaded: threads that wait for others sleep. Spinning ones, beside other work on the machine,
+    # make a step take ten times as long.
+    for name, value in (("OMP_WAIT_POLICY", "PASSIVE"), ("GOMP_SPINCOUNT", "0"), ("KMP_BLOCKTIME", "0")):
+        os.environ.setdefault(name, value)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a name that the terminal cannot show must not end a run
             stream.reconfigure(errors="backslashreplace")

@@ -25,6 +25,7 @@ from sartor.engine.device import Engine
 from sartor.engine.seeding import seeded
 from sartor.pipeline.context import Context, open_data_of
 from sartor.pipeline.rebuild import rebuild
+from sartor.runs.clock import Clock
 from sartor.runs.codec import decode
 from sartor.runs.directory import Run, read_json
 from sartor.runs.progress import Reporter
@@ -77,7 +78,8 @@ def open_given(
         net = module if module is not None else open_network(given.model, images.task, given.weights, trusted)
     _check(net, images.task, given.model)
     given = given.completed(len(splits.train))
-    return Given(given, Run(path, reporter), images, splits, feed, given.made_costs(), given.training, net)
+    run = Run(path, reporter)
+    return Given(given, run, images, splits, feed, given.made_costs(), given.training, Clock(run, None), net)
 
 
 def open_network(model: str, task: Task, weights: str | None = None, trusted: bool = False) -> nn.Module:

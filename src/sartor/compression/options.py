@@ -12,6 +12,7 @@ from sartor.core.config import build
 from sartor.core.errors import BadInput
 from sartor.engine.recipe import Recipe
 from sartor.methods.base import epochs_for
+from sartor.pipeline.final import Final
 from sartor.pipeline.options import Options, Plug, read
 
 Hessian = Literal["auto", "diagonal", "mean", "sampled"]
@@ -66,9 +67,9 @@ class Compression(Options):
         return {"quick": quick, "standard": standard, "thorough": 100}[self.effort]
 
     @property
-    def training(self) -> Recipe:
-        """How the compressed network is fine-tuned."""
-        made: Recipe = build(Recipe, self.train_options, "train")
+    def training(self) -> Final:
+        """How the compressed network is fine-tuned: with the given one as its teacher."""
+        made: Final = build(Final, {"images": "train", "teacher": True, **self.train_options}, "train")
         return made
 
     def given_recipe(self, epochs: int) -> Recipe:

@@ -105,6 +105,7 @@ BYTES = Kind(
     {"B": 1.0, "kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 1024.0, "MiB": 1024.0**2, "GiB": 1024.0**3},
     {"GB": _ROUNDED * 1e9, "MB": _ROUNDED * 1e6, "KB": _ROUNDED * 1e3, "B": 0.0}, "500KB or 1.2GB",
 )  # fmt: skip
+DURATION = Kind("duration", {"s": 1.0, "min": 60.0, "h": 3600.0}, {"h": 7200.0, "min": 120.0, "s": 0.0}, "10min or 90s")
 KINDS = {kind.name: kind for kind in (TIME, COUNT, BYTES)}
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from sartor.engine.recipe import Recipe
 from sartor.runs.directory import Run
 from sartor.spaces.supernet import StepDraw
 
+Suit = Callable[[Recipe, float], Recipe]
 TEACHER_WEIGHT = 2.0  # BINAS's fine-tuning: cross-entropy + 2 KL
 
 
@@ -37,12 +39,13 @@ class Masks:
 
 def train_network(
     net: nn.Module, teacher: nn.Module | None, recipe: Recipe, feed: Feed, splits: Splits, run: Run, name: str,
-    masks: Masks | None = None, seconds: float | None = None,
+    masks: Masks | None = None, seconds: float | None = None, suit: Suit | None = None,
 ) -> History:  # fmt: skip
     """Train on the training split, imitate the teacher where there is one, then recompute batch-norm statistics.
 
     A network that can have an auxiliary head gets one for the time of its training, if the recipe asks for it. Where
-    `masks` hold some weights at zero, they stay there. With `seconds`, these decide the epochs.
+    `masks` hold some weights at zero, they stay there. With `seconds` it is trained for a time instead of the recipe's
+    epochs; `suit` makes of the recipe and the epochs that come to be the recipe that is used.
     """
     head = recipe.auxiliary > 0 and hasattr(net, "attach_auxiliary")
     if head:
@@ -65,7 +68,12 @@ def train_network(
 
     hold = masks.apply if masks is not None and masks.pairs else None
     training = Training(name, net, loss, recipe, feed, splits.train, run, draw=nothing, after=hold)
-    history = fit(training if seconds is None else planned(training, seconds))
+    if seconds is not None:
+        training = planned(training, seconds)
+    if suit is not None:
+        epochs = recipe.epochs if training.length is None else training.length.end
+        training = replace(training, recipe=suit(recipe, epochs))
+    history = fit(training)
     if hold is not None:
         hold()  # moving averages forget zeros only in the limit
     if head:

@@ -16,9 +16,10 @@ from sartor.engine.length import Length
 from sartor.engine.recipe import MovingAverage
 from sartor.engine.seeding import seeded
 
-_WARM = 4  # steps that are not timed: libraries set themselves up, a CUDA graph is recorded
+_WARM = {"cpu": 1, "cuda": 4}  # steps that are not timed: libraries set themselves up, a CUDA graph is recorded
 _TIMED = 12  # steps that are, at most,
-_PATIENCE = 4.0  # or as many as fit into so many seconds, three at least
+_PATIENCE = 0.06  # or as many as fit into this share of the training's time, two at least
+_LONG = 0.03  # seconds of a step from which it may be worth asking whether more threads shorten it
 _RESERVE = 0.97  # share of the seconds that is planned: checkpoints and the evaluation take the rest
 
 
@@ -28,7 +29,7 @@ def planned(t: Training, seconds: float) -> Training:
     known = t.run.read(file) if (t.run.path / file).exists() else None
     if known is None:
         steps = len(t.feed.batches(t.index, t.recipe.batch, t.name))
-        step, threads = _fastest(t)
+        step, threads = _fastest(t, _PATIENCE * seconds)
         left = max(0.0, until - time.monotonic())
         epochs = max(1 / steps, _RESERVE * left / (step * steps))
         known = {"epochs": epochs, "seconds": seconds, "seconds_per_step": step, "steps": steps, "threads": threads}
@@ -38,20 +39,23 @@ def planned(t: Training, seconds: float) -> Training:
     return replace(t, length=Length(float(known["epochs"]), until))
 
 
-def _fastest(t: Training) -> tuple[float, int]:
+def _fastest(t: Training, patience: float) -> tuple[float, int]:
     """The time of a step and the number of threads at which it is shortest.
 
     Small networks gain nothing from a second core, and beside other work threads wait for each other.
     """
-    found = []
+    found: list[tuple[float, int]] = []
     for threads in t.engine.thread_counts():
+        if found and found[0][0] < _LONG:
+            break
         t.engine.use_threads(threads)
-        found.append((seconds_per_step(t), threads))
+        found.append((seconds_per_step(t, patience), threads))
     return min(found)
 
 
-def seconds_per_step(t: Training) -> float:
+def seconds_per_step(t: Training, patience: float = 4.0) -> float:
     """The median time of a training step, on the real images; everything is then put back as it was."""
+    warm = _WARM[t.engine.device.type]
     optimiser, average = t.recipe.optimiser(t.net), MovingAverage(t.net, t.recipe.ema)
     parts: dict[str, Any] = {**t.extra, "net": t.net}
     before = {name: copy.deepcopy(part.state_dict()) for name, part in parts.items()}
@@ -60,7 +64,7 @@ def seconds_per_step(t: Training) -> float:
     parameters, begin = gradients.start(0.0), time.monotonic()
     with seeded(0):
         mark = time.perf_counter()
-        for k, (x, y) in enumerate(islice(batches(t, 0), _WARM + _TIMED)):
+        for k, (x, y) in enumerate(islice(batches(t, 0), warm + _TIMED)):
             gradients(x, y, t.feed.seeds.rng(f"step/{t.name}", 0, k, t.engine.rank))
             t.engine.average_gradients(parameters)
             for group in optimiser.param_groups:
@@ -71,11 +75,11 @@ def seconds_per_step(t: Training) -> float:
                 torch.cuda.synchronize(t.engine.device)
             taken.append(time.perf_counter() - mark)
             mark = time.perf_counter()
-            if len(taken) >= _WARM + 3 and time.monotonic() - begin > _PATIENCE:
+            if len(taken) >= warm + 2 and time.monotonic() - begin > patience:
                 break
     for name, part in parts.items():
         part.load_state_dict(before[name])
     for parameter in t.net.parameters():
         parameter.grad = None
-    timed = taken[_WARM:] or taken
+    timed = taken[warm:] or taken
     return float(np.median(timed))

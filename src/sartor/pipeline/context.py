@@ -30,11 +30,10 @@ from sartor.deploy.module import Deployed
 from sartor.deploy.runtimes.base import Runtime
 from sartor.engine.device import Engine
 from sartor.engine.feed import Feed
-from sartor.engine.recipe import Recipe
-from sartor.methods.base import Job, Method, epochs_for
+from sartor.methods.base import Job, Method
+from sartor.pipeline.final import Final, preset
 from sartor.pipeline.options import (
     AUTO,
-    LARGEST_IMAGE,
     Fit,
     Options,
     Plug,
@@ -43,6 +42,7 @@ from sartor.pipeline.options import (
     plain,
     recorded,
 )
+from sartor.runs.clock import Clock
 from sartor.runs.directory import Run, atomic
 from sartor.runs.progress import Reporter
 from sartor.solvers import solve
@@ -51,6 +51,9 @@ from sartor.spaces.base import Shape, Space
 from sartor.version import __version__
 
 _LATER = ("costs", "solver")  # groups of config.toml that runs of Sartor 0.1 do not have
+# Of the time that is left, the search's share; the rest belongs to the network that comes out.
+_SEARCH = 0.3
+_AFTER = 15.0  # seconds for deciding, exporting, measuring and the report
 _PACKAGES = ("torch", "numpy", "scipy", "lightning-fabric", "onnx", "onnxruntime", "safetensors", "pillow")
 
 
@@ -64,7 +67,8 @@ class Context:
     splits: Splits
     feed: Feed
     costs: Mapping[str, Cost]
-    train: Recipe
+    train: Final
+    clock: Clock
 
     @property
     def task(self) -> Task:
@@ -123,7 +127,8 @@ class Search(Context):
     @property
     def job(self) -> Job:
         """What a search method gets."""
-        return Job(self.space, self.task, self.feed, self.splits, self.seeds, self.run)
+        seconds = None if self.clock.seconds is None else _SEARCH * max(0.0, self.clock.left - _AFTER)
+        return Job(self.space, self.task, self.feed, self.splits, self.seeds, self.run, seconds)
 
     def config(self) -> dict[str, Any]:
         """Everything that decides the result."""
@@ -136,7 +141,7 @@ def open_data_of(
     """The images, their splits and their batches; as `before` (a splits.json) has them if it is of the same images."""
     with reporter.bar("reading images", 100) as bar:
         images = open_data(
-            given.data, given.image, lambda n, done, total: bar.to(100 * done // total), LARGEST_IMAGE[given.effort]
+            given.data, given.image, lambda n, done, total: bar.to(100 * done // total), given.largest_image
         )
     engine.set_threads(images.task.image)
     seeds = Seeds(given.seed)
@@ -150,7 +155,7 @@ def open_data_of(
 
 def open_context(given: Fit, path: Path, reporter: Reporter, engine: Engine | None = None) -> Search:
     """Open data and devices and complete the options by the effort's presets."""
-    method, space = given.method.resolve(METHODS), given.space.resolve(SPACES)
+    began, method, space = time.monotonic(), given.method.resolve(METHODS), given.space.resolve(SPACES)
     if method.switches:
         free = dataclasses.replace(given.space, given=getattr(space, "free", given.space.given))
         given = dataclasses.replace(given, space=free)
@@ -158,29 +163,13 @@ def open_context(given: Fit, path: Path, reporter: Reporter, engine: Engine | No
     run = Run(path, reporter, engine.rank == 0, engine.agree)
     reporter.silent = reporter.silent or engine.rank > 0
     images, splits, feed = open_data_of(given, reporter, engine)
-    train = {**_train_preset(given, method.inherits, len(splits.train)), **given.train_options}
+    train = {**preset(given.effort, given.device, method.inherits, len(splits.train)), **given.train_options}
     return Search(
-        given, run, images, splits, feed, given.made_costs(), config.build(Recipe, train, "train"),
+        given, run, images, splits, feed, given.made_costs(), config.build(Final, train, "train"),
+        Clock(run, given.seconds, began),
         given.space.make(SPACES).fitted(images.task),
-        given.method.make(METHODS, method.preset(given.effort, len(splits.train))),
+        given.method.make(METHODS, method.preset(given.effort, len(splits.train), given.device)),
     )  # fmt: skip
-
-
-def _train_preset(given: Fit, inherits: bool, images: int) -> dict[str, Any]:
-    """Fine-tuning as BINAS does it when thorough; shorter, at a higher rate, below that.
-
-    Methods that leave no trained supernet behind train from scratch, which takes longer.
-    """
-    if given.effort == "thorough":
-        return {"epochs": 50, "lr": 0.00128, "batch": 128, "weight_decay": 1e-5, "smoothing": 0.0} if inherits else {
-            "epochs": 250, "batch": 128, "augment": "strong"}  # fmt: skip
-    quick = given.effort == "quick"
-    augment = "light" if quick else "standard"
-    if inherits:
-        epochs = epochs_for(images, 14_000 if quick else 100_000, 2, 12 if quick else 60)
-        return {"epochs": epochs, "lr": 0.03, "weight_decay": 1e-5, "smoothing": 0.0, "augment": augment}
-    epochs = epochs_for(images, 30_000 if quick else 250_000, 4, 25 if quick else 150)
-    return {"epochs": epochs, "augment": augment}
 
 
 def record(context: Context) -> None:

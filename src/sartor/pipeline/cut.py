@@ -29,6 +29,7 @@ class Start:
 
     net: nn.Module
     teacher: nn.Module | None = None
+    inherited: bool = False  # whether its weights were learnt already
     masks: Mapping[str, Tensor] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)  # further entries of training.json
 
@@ -181,14 +182,14 @@ class FitCut(Cut):
     def start(self, arch: Arch) -> Start:
         """From the search's weights where it left any, with the heaviest network as teacher; else from scratch."""
         c, folder = self.context, self.context.run.path / "search"
-        if not (folder / "supernet.safetensors").exists():
+        if c.train.start == "fresh" or not (folder / "supernet.safetensors").exists():
             return Start(c.engine.place(self.network(arch)))
         supernet = new_supernet(c.space, c.task)
         supernet.load_state_dict(checkpoint.load(folder / "supernet.safetensors"))
         teacher = self.network(c.space.heaviest)
         teacher.load_state_dict(checkpoint.load(folder / "teacher.safetensors"))
         net = c.engine.place(supernet.extract(arch))
-        return Start(net, c.engine.place(teacher).eval().requires_grad_(False))
+        return Start(net, c.engine.place(teacher).eval().requires_grad_(False), inherited=True)
 
     def described(self) -> dict[str, Any]:
         """The space."""

@@ -11,13 +11,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 from sartor.core.config import build, fields_of
 from sartor.core.errors import BadInput
 from sartor.core.registry import COSTS, METHODS, RUNTIMES, SOLVERS, SPACES, Registry
+from sartor.core.units import DURATION
 
 if TYPE_CHECKING:
     from sartor.costs.base import Cost
 from sartor.data.naming import describe, refuse_code
 
 # On two CPU cores the image's side decides whether a search takes minutes or hours.
-LARGEST_IMAGE = {"quick": 32, "standard": 64, "thorough": 224}
+_LEAST_TIME = 20  # seconds: exporting and measuring alone take as long
+# What an effort means where no time is given: seconds for everything. Thorough is the papers' schedule, however long.
+TIMES = {"quick": {"cpu": 180.0, "cuda": 120.0}, "standard": {"cpu": 1200.0, "cuda": 480.0}}
+# The largest side that a folder's photos get unasked on a CPU: pixels, and the least seconds for which it is tried.
+SIDES = {64: 0.0, 96: 600.0, 128: 1800.0, 224: 7200.0}
 AUTO = "auto"  # the solver that fits the problem: see `sartor.solvers.solve`
 
 
@@ -91,6 +96,19 @@ class Options:
         else:
             self.solver.make(SOLVERS)
 
+    @property
+    def seconds(self) -> float | None:
+        """The time that the whole command may take; None: as long as its options say."""
+        return TIMES.get(self.effort, {}).get(self.device)
+
+    @property
+    def largest_image(self) -> int:
+        """On a CPU the images' side decides whether there is time for more than a few epochs."""
+        seconds = self.seconds
+        if self.device == "cuda" or seconds is None:
+            return max(SIDES)
+        return max(side for side, least in SIDES.items() if seconds >= least)
+
     def to_mapping(self) -> dict[str, Any]:
         """The plain ones among the options, for config.toml; plug-ins are recorded as they were made."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
@@ -133,11 +151,19 @@ class Fit(Options):
 
     method: Plug = Plug("binas")
     space: Plug = Plug("mobile")
+    time: float | None = None  # seconds for everything, pricing and export included; None: what suits the effort
     devices: int = 1
     nodes: int = 1
 
+    @property
+    def seconds(self) -> float | None:
+        """The time that was given, or else the effort's."""
+        return self.time or super().seconds
+
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.time is not None and self.time < _LEAST_TIME:
+            raise BadInput(f"the time must be at least {_LEAST_TIME} s, but is {self.time:g} s. Give more.")
         self.method.resolve(METHODS), self.space.resolve(SPACES)  # refuse unknown names before anything is opened
 
 
@@ -226,6 +252,8 @@ def read(values: Mapping[str, Any], cls: type[Kind], trusted: bool = True) -> Ki
     for name in cls.groups:
         if name in flat:
             flat[name] = Plug.of(flat[name], defaults[name].given, trusted)
+    if flat.get("time") is not None:
+        flat["time"] = DURATION.parse(flat["time"], "the time")
     if "runtime" in flat:
         RUNTIMES.resolve(flat["runtime"], trusted=trusted)
         flat["runtime"] = RUNTIMES.reference(flat["runtime"])

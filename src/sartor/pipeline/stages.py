@@ -26,6 +26,7 @@ from sartor.engine.network import Masks, settle_norms, train_network
 from sartor.engine.seeding import seeded
 from sartor.pipeline.context import Context, Search
 from sartor.pipeline.cut import Cut, chosen
+from sartor.pipeline.final import suited
 from sartor.runs.directory import Run, atomic
 from sartor.runs.progress import Bar
 from sartor.runs.schema import FrontierFile, ModelFile, ScoreFile, SolutionFile, SplitsFile, TrainingFile, VerifyFile
@@ -35,6 +36,7 @@ from sartor.solvers.frontier import frontier
 
 _TRIES = 12  # corrections of a table before giving up
 _SPARE, _USED = 2, 0.93  # how often to use room that a measurement leaves, and the share of a budget that is used up
+_AFTER = 12.0  # seconds for exporting, measuring and the report
 
 
 def data(c: Context) -> list[str]:
@@ -241,15 +243,20 @@ def train(cut: Cut) -> list[str]:
     with seeded(c.seeds.number("network")):
         begin = cut.start(arch)
     net, masks, before, kept = begin.net, Masks(begin.net, begin.masks), None, "trained"
-    if begin.teacher is not None:
+    everything = c.train.images == "all"
+    if begin.inherited:
         masks.apply()
         settle_norms(net, c.feed, c.splits)
         before = accuracy(net, c.feed, c.splits.val)
         inherited = {name: value.clone() for name, value in net.state_dict().items()}
     start = time.monotonic()
-    history = train_network(net, begin.teacher, c.train, c.feed, c.splits, cut.run, cut.phase(arch), masks, cut.seconds)
-    after = accuracy(net, c.feed, c.splits.val)
-    if before is not None and before > after:
+    splits = replace(c.splits, train=np.union1d(c.splits.train, c.splits.val)) if everything else c.splits
+    teacher = begin.teacher if c.train.teacher else None
+    seconds = cut.seconds if c.train.epochs or cut.seconds is not None else max(0.0, c.clock.left - _AFTER)
+    suit = partial(suited, given=c.options.train_options) if everything else None
+    history = train_network(net, teacher, c.train, c.feed, splits, cut.run, cut.phase(arch), masks, seconds, suit)
+    after = None if everything else accuracy(net, c.feed, c.splits.val)
+    if before is not None and after is not None and before > after:
         c.run.log(
             f"fine-tuning lowered the validation accuracy, {before:.2f} % to {after:.2f} %: inherited weights kept"
         )

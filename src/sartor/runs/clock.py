@@ -25,8 +25,8 @@ class ClockFile(RunFile):
 class Clock:
     """`seconds` for the whole run; None where nobody limits it."""
 
-    def __init__(self, run: Run, seconds: float | None) -> None:
-        self.seconds, self._start, self._spent = seconds, time.monotonic(), 0.0
+    def __init__(self, run: Run, seconds: float | None, began: float | None = None) -> None:
+        self.seconds, self._start, self._spent = seconds, time.monotonic() if began is None else began, 0.0
         if seconds is None:
             return
         if (run.path / ClockFile.NAME).exists():

@@ -299,7 +299,7 @@ class TrainingFile(RunFile):
     seconds: float
     inherited_val_accuracy: float | None
     kept: str
-    val_accuracy: float
+    val_accuracy: float | None  # None: the validation images were trained on too
     test_accuracy: float
     given_val_accuracy: float | None = None
     metric: str = "accuracy"  # what these percentages are: the task's
@@ -415,7 +415,7 @@ class Accuracy:
 
     test: float
     test_images: int
-    validation: float
+    validation: float | None  # None: the validation images were trained on too
     before_fine_tuning: float | None
     metric: str = "accuracy"
 

@@ -1,0 +1,49 @@
+"""The recipe of the network that comes out: what it starts from, which images it sees, how it is trained.
+
+The numbers come from `benchmarks/recipes.py`; the papers' own are those of ``--effort thorough``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeVar, final
+
+from sartor.engine.recipe import Recipe
+from sartor.methods.base import Effort
+
+R = TypeVar("R", bound=Recipe)
+# Epochs from which images are varied more: fewer, and a small network has not yet learnt the plain ones.
+_MIXED, _VARIED = 40, 150
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Final(Recipe):
+    """A recipe, and what the network is owed: all images but the test's, inherited weights, a teacher if better."""
+
+    images: Literal["all", "train"] = "all"  # the validation images have done their work when the decision is made
+    start: Literal["inherited", "fresh"] = "inherited"  # from the search's weights, where it left any
+    teacher: bool = False  # the search's heaviest network, which a time makes no better than its students
+
+
+def preset(effort: Effort, device: str, inherits: bool, images: int) -> dict[str, Any]:
+    """For so many training images; `inherits` says that the search leaves a trained supernet behind.
+
+    Fine-tuning as BINAS does it when thorough. Otherwise as many epochs as the time allows, at a rate that follows the
+    batch: inherited weights end higher at a full rate than at the paper's.
+    """
+    if effort == "thorough":
+        paper = {"epochs": 50, "lr": 0.00128, "batch": 128, "weight_decay": 1e-5, "smoothing": 0.0}
+        scratch = {"epochs": 250, "batch": 128, "augment": "strong"}
+        return {**(paper if inherits else scratch), "images": "train", "teacher": True}
+    sizes = (256, 128, 64) if device == "cuda" else (64, 64, 32)
+    batch = next(size for size, least in zip(sizes, (4000, 1000, 0), strict=True) if images >= least)
+    return {"epochs": 0, "batch": batch, "lr": 0.4 * batch / 256, "weight_decay": 5e-4, "augment": "light"}
+
+
+def suited(recipe: R, epochs: float, given: Container[str]) -> R:
+    """The recipe with images varied the more, the more often each is seen; what was `given` stays."""
+    chosen: dict[str, Any] = {"mix": 0.5 if epochs >= _MIXED else 0.0}
+    chosen["augment"] = "standard" if epochs >= _VARIED else "light"
+    return replace(recipe, **{name: value for name, value in chosen.items() if name not in given})
