@@ -153,7 +153,9 @@ def open_data_of(
     return images, splits, Feed(images, tuple(mean), tuple(std), seeds, engine)
 
 
-def open_context(given: Fit, path: Path, reporter: Reporter, engine: Engine | None = None) -> Search:
+def open_context(
+    given: Fit, path: Path, reporter: Reporter, engine: Engine | None = None, timed: bool = True
+) -> Search:
     """Open data and devices and complete the options by the effort's presets."""
     began, method, space = time.monotonic(), given.method.resolve(METHODS), given.space.resolve(SPACES)
     if method.switches:
@@ -166,10 +168,15 @@ def open_context(given: Fit, path: Path, reporter: Reporter, engine: Engine | No
     train = {**preset(given.effort, given.device, method.inherits, len(splits.train)), **given.train_options}
     return Search(
         given, run, images, splits, feed, given.made_costs(), config.build(Final, train, "train"),
-        Clock(run, given.seconds, began),
+        Clock(run, given.seconds if timed else None, began),
         given.space.make(SPACES).fitted(images.task),
         given.method.make(METHODS, method.preset(given.effort, len(splits.train), given.device)),
     )  # fmt: skip
+
+
+def trained_for(seconds: float | None) -> float | None:
+    """What a further budget may take of the seconds that a whole fit may: all but the search's share."""
+    return None if seconds is None else (1 - _SEARCH) * seconds
 
 
 def record(context: Context) -> None:
@@ -232,4 +239,4 @@ def reopened(
     names = [*sorted(p.stem for p in (run.path / "costs").glob("*.json")), *limits]
     kept = {n: given.costs.get(n, Plug(n)) for n in names}
     given = dataclasses.replace(given, costs=kept, devices=1, nodes=1, **more)
-    return open_context(given, path, reporter), {n: float(v) for n, v in limits.items()}
+    return open_context(given, path, reporter, timed=False), {n: float(v) for n, v in limits.items()}

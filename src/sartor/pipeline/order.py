@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,13 @@ from sartor.core.errors import BadInput, MissingDependency, RunError
 from sartor.core.registry import COSTS
 from sartor.costs.base import Cost
 from sartor.pipeline import stages
-from sartor.pipeline.context import Context, open_context, record, reopened
+from sartor.pipeline.context import Context, open_context, record, reopened, trained_for
 from sartor.pipeline.cut import Cut, FitCut
 from sartor.pipeline.options import Fit, Plug
 from sartor.runs.certificate import certificate
+from sartor.runs.clock import Clock
 from sartor.runs.directory import Run
-from sartor.runs.progress import Reporter
+from sartor.runs.progress import Reporter, span
 from sartor.runs.schema import VerifyFile
 
 _ROUNDS = 6  # solve, train and verify again after a measured overrun, at most so often
@@ -31,6 +33,9 @@ def fit(options: Fit, out: Path, reporter: Reporter | None = None) -> Path:
         begin(context)
         price(cut)
         stages.check(cut)
+        if context.job.seconds is not None:
+            search, left = context.job.seconds, context.clock.left
+            context.run.log(f"plan: of {span(left)} left, {span(search)} search; the rest trains what comes out")
         names = (context.config()[group]["name"] for group in ("method", "space"))
         cut.run.stage("search", lambda: stages.search(context), f"search: {' on '.join(names)}")
         finish(cut)
@@ -44,6 +49,7 @@ def solve(
     """Another budget on a finished search: the stages after it only, in a folder of their own."""
     if not budgets:
         raise BadInput(f"a budget is needed: give at least one of {', '.join(COSTS.names())}.")
+    began = time.monotonic()
     more: dict[str, Any] = {} if solver is None else {"solver": Plug.of(solver, solver)}
     more |= {} if data is None else {"data": data}
     context, limits = reopened(path, reporter or Reporter(), budgets, trust_code, **more)
@@ -52,7 +58,9 @@ def solve(
         if not all(run.done(stage) for stage in ("data", "costs", "search")):
             raise RunError(f"{path} has no finished search yet. Run the same `sartor fit` command again to finish it.")
         stages.same_data(context)
-        cut = FitCut(context, run.sub(f"cuts/{slug(limits, context.costs)}"), limits)
+        sub = run.sub(f"cuts/{slug(limits, context.costs)}")
+        clock = Clock(sub, trained_for(context.options.seconds), began)
+        cut = FitCut(replace(context, clock=clock), sub, limits)
         _price_more(cut)
         stages.check(cut)
         finish(cut)
