@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from sartor.core import units
 from sartor.core.errors import Infeasible, RunError
+from sartor.core.units import DURATION
 from sartor.pipeline import stages
 from sartor.pipeline.context import reopened
 from sartor.pipeline.cut import FitCut
@@ -30,7 +30,7 @@ def compare(
     trust_code: bool = False,
 ) -> Path:  # fmt: skip
     """Train what could have been trained instead, for `duration` in all; compare.json and a section of the report."""
-    in_all = None if duration is None else _seconds(duration)
+    in_all = None if duration is None else DURATION.parse(duration, "the time")
     base = path.absolute().parent.parent if path.absolute().parent.name == "cuts" else path
     context, _ = reopened(base, reporter or Reporter(), trusted=trust_code)
     run = context.run if base == path else context.run.sub(f"cuts/{path.name}")
@@ -63,13 +63,6 @@ def compare(
         run.finish("compare", [CompareFile.NAME], time.monotonic() - begun)
         report(run.path, run)
     return run.path
-
-
-def _seconds(duration: str | float) -> float:
-    """``5min`` in seconds."""
-    if isinstance(duration, str) and (match := re.fullmatch(r"\s*([\d.]+)\s*(min|h)\s*", duration)):
-        duration = f"{float(match[1]) * {'min': 60, 'h': 3600}[match[2]]}s"
-    return units.parse(duration if isinstance(duration, str) else 1e3 * duration, "time", "time") / 1e3
 
 
 def _budgets(run: Run) -> Mapping[str, float]:
