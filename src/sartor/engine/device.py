@@ -65,6 +65,12 @@ class Engine:
         """
         self.use_threads(1 if image < 16 else max(self.thread_counts()))
 
+    def batch(self, usual: int, trained: int) -> int:
+        """Images of a pass that is no training step: on a GPU as many as there, since every other shape needs
+        convolution plans of its own, which take longer than the pass; `usual` elsewhere.
+        """
+        return trained if self.device.type == "cuda" else usual
+
     def thread_counts(self) -> tuple[int, ...]:
         """The numbers of threads worth trying: one, and this process's share of the cores; a GPU's host needs one."""
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -30,7 +30,7 @@ def planned(t: Training, seconds: float) -> Training:
     if known is None:
         steps = len(t.feed.batches(t.index, t.recipe.batch, t.name))
         step, threads = _fastest(t, _PATIENCE * seconds)
-        left = max(0.0, until - time.monotonic())
+        left = max(until - time.monotonic(), 0.5 * seconds)  # a GPU's first steps may take longer than all others
         epochs = max(1 / steps, _RESERVE * left / (step * steps))
         known = {"epochs": epochs, "seconds": seconds, "seconds_per_step": step, "steps": steps, "threads": threads}
         known = t.engine.agree(known)

@@ -37,12 +37,12 @@ class Sharing(Method):
         )  # fmt: skip
 
 
-def recalibrate_paths(job: Job, net: nn.Module) -> None:
+def recalibrate_paths(job: Job, net: nn.Module, batch: int = 240) -> None:
     """Batch-norm statistics of a supernet over random paths, and evaluation mode: how its networks are measured."""
 
     def forward(x: Tensor, k: int) -> Tensor:
         out: Tensor = net(x, job.space.sample_picks(job.seeds.rng("calibrate", k), len(x)))
         return out
 
-    recalibrate(net, calibration(job.feed, job.splits), job.engine.cast(forward))
+    recalibrate(net, calibration(job.feed, job.splits, batch), job.engine.cast(forward))
     net.eval()

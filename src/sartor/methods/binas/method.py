@@ -117,13 +117,14 @@ class BINAS(Method):
             net = job.engine.place(new_supernet(job.space, job.task))
         history = {"heaviest": self._train_heaviest(job, net)}
         teacher = net.extract(job.space.heaviest)
-        recalibrate(teacher, calibration(job.feed, job.splits), job.engine.cast(lambda x, _: teacher(x)))
+        batch = job.engine.batch(240, self.batch)
+        recalibrate(teacher, calibration(job.feed, job.splits, batch), job.engine.cast(lambda x, _: teacher(x)))
         teacher.eval().requires_grad_(False)
         self._sort(job, net)
         if isinstance(net, Elastic):
             net.inherit()
         history["multipath"] = self._train_multipath(job, net, teacher)
-        recalibrate_paths(job, net)
+        recalibrate_paths(job, net, job.engine.batch(240, self.batch))
         seconds = time.monotonic()
         timed = self._timed(job, net)
         score = timed._measure(job, net)
@@ -133,7 +134,7 @@ class BINAS(Method):
         checking = time.monotonic() - checking
         facts = {
             "history": history,
-            "heaviest_accuracy": accuracy(teacher, job.feed, job.splits.val),
+            "heaviest_accuracy": accuracy(teacher, job.feed, job.splits.val, job.engine.batch(512, self.batch)),
             "estimator": self.estimator,
             "validation_epochs": timed._epochs(job),
             "measuring_seconds": round(seconds, 3),
@@ -187,7 +188,11 @@ class BINAS(Method):
         first = [np.flatnonzero(job.task.members(labels, c)) for c in range(job.task.classes)]
         index = np.concatenate([job.splits.train[f[: max(1, int(self.sort_share * len(f)))]] for f in first])
         net.eval().zero_grad()
-        for x, y in job.feed.plain(index, 256):
+        batch = job.engine.batch(256, self.batch)
+        index = (
+            index[: len(index) // batch * batch] if job.engine.device.type == "cuda" and len(index) > batch else index
+        )
+        for x, y in job.feed.plain(index, batch):
             with job.engine.autocast():
                 loss = job.task.loss(net(x, job.space.heaviest), y)
             loss.backward()  # type: ignore[no-untyped-call]
