@@ -189,9 +189,8 @@ class BINAS(Method):
         index = np.concatenate([job.splits.train[f[: max(1, int(self.sort_share * len(f)))]] for f in first])
         net.eval().zero_grad()
         batch = job.engine.batch(256, self.batch)
-        index = (
-            index[: len(index) // batch * batch] if job.engine.device.type == "cuda" and len(index) > batch else index
-        )
+        if job.engine.device.type == "cuda" and len(index) > batch:  # whole batches, and some of every class
+            index = job.seeds.rng("sort").permutation(index)[: len(index) // batch * batch]
         for x, y in job.feed.plain(index, batch):
             with job.engine.autocast():
                 loss = job.task.loss(net(x, job.space.heaviest), y)

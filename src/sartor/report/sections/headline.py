@@ -158,11 +158,10 @@ def _about_score(files: Files) -> list[str]:
     if not files.solution.solution.proven:
         found.append("The solver could not prove its answer optimal; the gap above is what may be missing.")
     training = files.own(TrainingFile)
-    before = training.inherited_val_accuracy if training else None
-    if training and before is not None and training.val_accuracy < before:
+    before, after = (training.inherited_val_accuracy, training.val_accuracy) if training else (None, None)
+    if before is not None and after is not None and after < before:
         found.append(
-            f"Fine-tuning made the network worse on validation images: {before:.1f} % before, "
-            f"{training.val_accuracy:.1f} % after."
+            f"Fine-tuning made the network worse on validation images: {before:.1f} % before, {after:.1f} % after."
         )
     return found
 
