@@ -20,8 +20,7 @@ def test_a_resumed_run_has_what_the_killed_one_left(tmp_path):
     last = tmp_path / "search/heaviest.checkpoint.safetensors"
     last.write_bytes(b"")
     os.utime(last, (begun + 30, begun + 30))  # the attempt worked for half a minute and was killed
-    second = Clock(run, 100.0)
-    assert 69 < second.left <= 70.1
+    assert 69 < Clock(run, 100.0).left <= 70.1
     os.utime(last, (begun, begun))
     os.utime(tmp_path / "clock.json", (time.time(), time.time()))
     assert 68 < Clock(run, 100.0).left <= 70.1  # what the first attempt used stays used

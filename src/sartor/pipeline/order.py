@@ -33,9 +33,6 @@ def fit(options: Fit, out: Path, reporter: Reporter | None = None) -> Path:
         begin(context)
         price(cut)
         stages.check(cut)
-        if context.job.seconds is not None:
-            search, left = context.job.seconds, context.clock.left
-            context.run.log(f"plan: of {span(left)} left, {span(search)} search; the rest trains what comes out")
         names = (context.config()[group]["name"] for group in ("method", "space"))
         cut.run.stage("search", lambda: stages.search(context), f"search: {' on '.join(names)}")
         finish(cut)

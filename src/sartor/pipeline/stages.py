@@ -28,7 +28,7 @@ from sartor.pipeline.context import Context, Search
 from sartor.pipeline.cut import Cut, chosen
 from sartor.pipeline.final import suited
 from sartor.runs.directory import Run, atomic
-from sartor.runs.progress import Bar
+from sartor.runs.progress import Bar, span
 from sartor.runs.schema import FrontierFile, ModelFile, ScoreFile, SolutionFile, SplitsFile, TrainingFile, VerifyFile
 from sartor.solvers import cheapest
 from sartor.solvers.base import Frontier, NotSeparable, Problem, Solution
@@ -81,6 +81,9 @@ def _tick(bar: Bar, name: str, done: int, total: int) -> None:
 
 def search(c: Search) -> list[str]:
     """The method learns its score."""
+    if c.job.seconds is not None:
+        left, share = span(c.clock.left), span(c.job.seconds)
+        c.run.log(f"of the {left} that are left, about {share} are the search's; most of the rest trains the network")
     found = c.method.search(c.job)
     c.run.record(ScoreFile, {
         "method": c.config()["method"]["name"], "unit": found.unit, "quality": found.quality, "facts": found.facts,
