@@ -52,7 +52,7 @@ from sartor.version import __version__
 
 _LATER = ("costs", "solver")  # groups of config.toml that runs of Sartor 0.1 do not have
 # Of the time that is left, the search's share; the rest belongs to the network that comes out.
-_SEARCH = 0.3
+_SEARCH = 0.22
 _AFTER = 15.0  # seconds for deciding, exporting, measuring and the report
 _PACKAGES = ("torch", "numpy", "scipy", "lightning-fabric", "onnx", "onnxruntime", "safetensors", "pillow")
 
