@@ -18,7 +18,7 @@ from sartor.pipeline.options import Fit, Plug
 from sartor.runs.certificate import certificate
 from sartor.runs.clock import Clock
 from sartor.runs.directory import Run
-from sartor.runs.progress import Reporter, span
+from sartor.runs.progress import Reporter
 from sartor.runs.schema import VerifyFile
 
 _ROUNDS = 6  # solve, train and verify again after a measured overrun, at most so often
