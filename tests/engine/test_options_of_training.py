@@ -15,7 +15,14 @@ def test_a_recipe_out_of_range_is_refused(wrong):
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"passes": 0}, {"held_out": 2}, {"sort_share": 0.0}, {"batch": 0}, {"heaviest_lr": 0.0}, {"multipath_epochs": -1}],
+    [
+        {"passes": -1},
+        {"held_out": 2},
+        {"sort_share": 0.0},
+        {"batch": 0},
+        {"heaviest_lr": 0.0},
+        {"multipath_epochs": -1},
+    ],
 )
 def test_a_search_out_of_range_is_refused(wrong):
     with pytest.raises(BadInput):

@@ -63,7 +63,7 @@ def test_a_cost_with_its_own_unit_in_python(finished, outside):
     assert entry["measured"] == pytest.approx(entry["predicted"])
     assert entry["measured"] <= 3e-3
     assert set(result.certificate["costs"]) == {"energy", "macs", "memory", "params"}  # nothing is timed unasked
-    assert result.trade_offs["axis"] == "energy"
+    assert result.trade_offs.axis == "energy"
     page = Path("run/report.html").read_text()
     assert "3 uJ" in page
     assert "Left out" not in page

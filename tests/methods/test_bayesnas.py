@@ -284,7 +284,7 @@ def test_with_this_method_darts_means_cells_of_any_wiring(tmp_path):
     again = open_context(from_mapping(context.config()), tmp_path / "run", Reporter(silent=True), Engine())
     assert again.config() == context.config()
     other = tiny.given(tmp_path / "bars.npz", {"params": "150K"}, space="darts", method={"name": "xnas"})
-    assert open_context(other, tmp_path / "run", Reporter(silent=True), Engine()).options.space == "darts"
+    assert open_context(other, tmp_path / "run", Reporter(silent=True), Engine()).options.space.given == "darts"
 
 
 def test_each_scale_keeps_its_mean_square():

@@ -62,7 +62,8 @@ def test_a_prediction_is_a_probability_for_every_label(labels, result):
     for entry in found:
         assert entry["labels"] == [label for label, p in entry["probabilities"].items() if p > 0.5]
     net, pixels = result.model, open_data(labels).pixels(np.arange(4)).float()
-    mean, std = (torch.tensor(result._preprocessing["normalisation"][k])[:, None, None] for k in ("mean", "std"))
+    shift = result.preprocessing.normalisation
+    mean, std = (torch.tensor(v)[:, None, None] for v in (shift.mean, shift.std))
     with torch.no_grad():
         expected = net((pixels - mean) / std).sigmoid()
     for row, entry in zip(expected, found, strict=False):

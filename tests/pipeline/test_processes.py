@@ -16,13 +16,14 @@ import hashlib, json, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 import tiny
+from sartor.pipeline import context as contexts
 from sartor.pipeline import order as pipeline
 from sartor.pipeline import stages
 from sartor.runs.progress import Reporter
 
 data, out, said = (Path(a) for a in sys.argv[2:])
 mine = {}
-search, solve, train = stages.search, stages.solve, stages.train_network
+search, solve, train = stages.search, contexts.solve, stages.train_network
 
 
 def searched(context):
@@ -33,8 +34,8 @@ def searched(context):
     return search(context)  # resumes from what was just measured
 
 
-def solved(problem):
-    solution = solve(problem)
+def solved(problem, **options):
+    solution = solve(problem, **options)
     mine["solved"] = list(solution.arch.picks)  # by this rank, from the score and the tables that it holds
     return solution
 
@@ -47,7 +48,7 @@ def trained(net, *more):
     return history
 
 
-stages.search, stages.solve, stages.train_network = searched, solved, trained
+stages.search, contexts.solve, stages.train_network = searched, solved, trained
 chosen = tiny.given(data, {"params": "150K"}, devices=2)
 path = pipeline.fit(chosen, out, Reporter())
 mine["picks"] = list(stages.chosen(pipeline.Run(path)).picks)

@@ -38,6 +38,7 @@ class Job:
     seeds: Seeds
     run: Run
     seconds: float | None = None  # that the search may take; None: as long as its options say
+    began: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
         hubs(self.space.choices)  # before anything is trained: no score can be learnt where a choice needs two others
@@ -58,6 +59,11 @@ class Job:
             return planned(training, seconds)
         until = time.monotonic() + seconds
         return training if self.seconds is None else replace(training, length=Length(float(epochs), until))
+
+    @property
+    def late(self) -> bool:
+        """Whether the search's time is used up: what can be left out then is."""
+        return self.seconds is not None and time.monotonic() - self.began > self.seconds
 
     def needs_time(self, what: str) -> None:
         """Refuse options that leave to the time what no time was given for."""
@@ -104,7 +110,7 @@ class Method(ABC):
 
     @classmethod
     def preset(cls, effort: Effort, images: int, device: str = "cpu") -> dict[str, Any]:
-        """Options for an effort and a number of training images; the fields' defaults are the paper's."""
+        """Options for an effort, a number of training images and a device; the fields' defaults are the paper's."""
         return {}
 
 

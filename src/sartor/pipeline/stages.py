@@ -81,10 +81,11 @@ def _tick(bar: Bar, name: str, done: int, total: int) -> None:
 
 def search(c: Search) -> list[str]:
     """The method learns its score."""
-    if c.job.seconds is not None:
-        left, share = span(c.clock.left), span(c.job.seconds)
+    job = c.job
+    if job.seconds is not None:
+        left, share = span(c.clock.left), span(job.seconds)
         c.run.log(f"of the {left} that are left, about {share} are the search's; most of the rest trains the network")
-    found = c.method.search(c.job)
+    found = c.method.search(job)
     c.run.record(ScoreFile, {
         "method": c.config()["method"]["name"], "unit": found.unit, "quality": found.quality, "facts": found.facts,
         "choices": [{"name": x.name, "options": x.options, "needs": x.needs} for x in c.space.choices],

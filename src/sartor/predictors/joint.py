@@ -29,6 +29,7 @@ from numpy.typing import ArrayLike
 from sartor.core.arch import Choice
 from sartor.core.errors import BadInput
 from sartor.core.quadratic import Array, Quadratic
+from sartor.core.threads import on_one_thread
 from sartor.predictors.base import Index, check_samples
 from sartor.predictors.contributions import Condition, assemble, entries
 from sartor.predictors.linear import contribution_features
@@ -88,6 +89,7 @@ class Paths:
         """Everything about least squares that is the same for all outcomes."""
         return Regression(self.features.design(self.picks), self.features.contrasts(), self.weights)
 
+    @on_one_thread
     def estimate(self, outcomes: ArrayLike, *, control: bool = True, redrawn: Redrawn = "images") -> Quadratic:
         """Least squares. Its errors are those that drawing again would show: other images, or paths for the same."""
         y, level = self.prepare(outcomes, control)

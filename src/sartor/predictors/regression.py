@@ -18,6 +18,7 @@ from scipy.sparse import csr_array
 
 from sartor.core.errors import BadInput
 from sartor.core.quadratic import Array
+from sartor.core.threads import on_one_thread
 from sartor.predictors.base import Index
 
 GRID = np.logspace(-6, 2, 25)  # ridge strengths tried, relative to the mean diagonal
@@ -35,6 +36,7 @@ class Fit:
     ridge: float
 
 
+@on_one_thread
 def regress(
     design: csr_array,
     contrasts: Array,

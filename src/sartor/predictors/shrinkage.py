@@ -29,6 +29,7 @@ from scipy.optimize import minimize
 from sartor.core.arch import Choice, hub
 from sartor.core.errors import BadInput
 from sartor.core.quadratic import Array, Quadratic
+from sartor.core.threads import on_one_thread
 from sartor.insight.factors import Parse, factors, levels_of, place
 from sartor.predictors.contributions import assemble
 
@@ -36,6 +37,7 @@ _LEAST = 1e-10  # variance of an error, in squares of the score's unit
 _LOGS = (-14.0, 3.0)  # of the kernels' variances
 
 
+@on_one_thread
 def shrink_score(score: Quadratic, choices: Sequence[Choice], parse: Parse = factors) -> Quadratic:
     """The posterior mean of a score of contributions, with the posterior's standard deviations as errors."""
     value, error = contributions_of(score, choices)
@@ -47,6 +49,7 @@ def shrink_score(score: Quadratic, choices: Sequence[Choice], parse: Parse = fac
     return _with_contributions(score, choices, scale * mean, scale * spread)
 
 
+@on_one_thread
 def shrink_with_hint(
     score: Quadratic, hint: Quadratic, correlation: float, choices: Sequence[Choice], parse: Parse = factors
 ) -> Quadratic:

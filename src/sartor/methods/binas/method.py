@@ -41,6 +41,7 @@ _FIRST = 16  # passes that see all images, at least: few are enough for what lea
 _DECK = 36  # images to which paths are dealt evenly: a GPU meets the same shapes again
 # Shares of the search's time, where the time decides; `benchmarks/search_worth.py` asks what the search is worth.
 _HEAVIEST, _MULTIPATH, _MEASURING, _CHECKING = 0.3, 0.45, 0.18, 0.07
+_LEAST_HELD_OUT = 12
 _MOST_PASSES, _MOST_HELD_OUT = 200, 200  # more would not change the decision
 _OUTCOMES_A_TERM = 8  # least outcomes for every coefficient of the joint estimate
 
@@ -218,7 +219,9 @@ class BINAS(Method):
             epoch = (time.monotonic() - start) / len(pace.right)
             plan = {
                 "passes": job.count(_MEASURING, epoch, _FIRST, _MOST_PASSES),
-                "held_out": job.count(_CHECKING, (2 if self._mirrors(job) else 1) * epoch, 12, _MOST_HELD_OUT),
+                "held_out": job.count(
+                    _CHECKING, (2 if self._mirrors(job) else 1) * epoch, _LEAST_HELD_OUT, _MOST_HELD_OUT
+                ),
             }
             job.run.write(file, job.engine.agree(plan))
         plan = job.run.read(file)
@@ -263,7 +266,7 @@ class BINAS(Method):
         tally = Tally(job, "joint", first, mirror=self._mirrors(job))
         tally.run(net, lambda row, _, start, count: paths_at(row, start, count))
         seen = Outcomes.of(tally, paths_at)
-        if first == epochs:
+        if first == epochs or (job.late and not (job.run.path / "search/again.tally.safetensors").exists()):
             return seen
         size = images // 4 // _DECK * _DECK or images // 4
         chance = chances(tally.right, size)
@@ -306,6 +309,9 @@ class BINAS(Method):
                     right = np.mean([correct(view, job.feed, job.splits.val, batch) for view in views], 0)
                     seen[:, n] = right[::2].sum(), right[1::2].sum()
                 bar.to(n + 1)
+                if job.late and n + 1 >= _LEAST_HELD_OUT and job.engine.world == 1:
+                    archs, seen = archs[: n + 1], seen[:, : n + 1]
+                    break
         seen, images = job.engine.sum(seen), len(job.splits.val)
         measured = 100.0 * seen.sum(0) / images
         halves = 100.0 * seen / np.array([[images - images // 2], [max(1, images // 2)]])
