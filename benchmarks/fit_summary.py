@@ -1,0 +1,47 @@
+"""What finished fits delivered and where their time went, from the runs' own files, into one result file.
+
+    python benchmarks/fit_summary.py NAME RUN [RUN ...]
+
+A run says itself where it was made, with what and when, so the result may be written on another machine.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tomllib
+from pathlib import Path
+
+
+def summary(run: Path) -> dict:
+    """One run."""
+
+    def read(name):
+        return json.loads((run / f"{name}.json").read_text())
+
+    certificate, training, stages = read("certificate"), read("training"), read("stages")
+    config = tomllib.loads((run / "config.toml").read_text())
+    rates = [h["images_per_second"] for h in training["history"]]
+    return {
+        "asked": {"time_s": config.get("time"), "budgets": config["budgets"], "effort": config["effort"]},
+        "data": certificate["data"],
+        "accuracy": certificate["accuracy"],
+        "costs": {
+            n: {k: e.get(k) for k in ("limit", "predicted", "measured")} for n, e in certificate["costs"].items()
+        },
+        "ranking": certificate["ranking"],
+        "training": {"seconds": training["seconds"], "epochs": len(rates), "images_per_second": max(rates)},
+        "seconds": {name: s["seconds"] for name, s in stages.items() if isinstance(s, dict)},
+        "architecture": certificate["string"],
+        "code": certificate["code"],
+        "device": certificate["device"],
+        "environment": certificate["environment"],
+        "made": certificate["made"],
+    }
+
+
+if __name__ == "__main__":
+    name, *runs = sys.argv[1:]
+    path = Path(__file__).resolve().parent / "results" / f"{name}.json"
+    path.write_text(json.dumps({"name": name, "runs": {Path(r).name: summary(Path(r)) for r in runs}}, indent=2) + "\n")
+    print(path)
