@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -224,3 +225,10 @@ def test_labels_and_preprocessing(tmp_path):
     write_preprocessing(tmp_path / "p" / "preprocessing.json", TASK, MEAN, STD, list("abcde"))
     assert json.loads((tmp_path / "p" / "preprocessing.json").read_text())["labels"] == list("abcde")
     assert (tmp_path / "p" / "labels.txt").exists()
+
+
+def test_the_exported_file_knows_no_path_of_this_machine(tmp_path):
+    net = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten())
+    export_onnx(Deployed(net, (0.0,) * 3, (1.0,) * 3), Task(4, 8), tmp_path / "model.onnx")
+    held = (tmp_path / "model.onnx").read_bytes()
+    assert b".py" not in held and str(Path(__file__).parents[2]).encode() not in held

@@ -97,3 +97,12 @@ def _drop_unused(graph: Any) -> None:
         graph.node.remove(node)
     for tensor in [t for t in graph.initializer if t.name not in used]:
         graph.initializer.remove(tensor)
+
+
+def without_traces(model: Any) -> Any:
+    """The model without the exporter's notes: stack traces with paths of the machine it was made on, a third of it."""
+    graph = model.graph
+    for entry in (model, graph, *graph.node, *graph.initializer, *graph.value_info, *graph.input, *graph.output):
+        entry.ClearField("doc_string")
+        entry.ClearField("metadata_props")
+    return model

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from sartor.core.errors import BadInput, SartorError, require
-from sartor.deploy.graph import simplified
+from sartor.deploy.graph import simplified, without_traces
 
 INPUT, OUTPUT = "image", "logits"
 OPSET = 18
@@ -90,7 +90,7 @@ def onnx_graph(module: nn.Module, in_shape: Sequence[int], batch: int | None = N
         if model is None:
             model = _captured(module, in_shape, batch)
     try:
-        return bytes(simplified(onnx.load_model_from_string(model)).SerializeToString())
+        return bytes(without_traces(simplified(onnx.load_model_from_string(model))).SerializeToString())
     except ValueError as error:  # protobuf's limit of 2 GB a message
         raise SartorError(f"the network is too large for one ONNX file: {error}.") from error
 

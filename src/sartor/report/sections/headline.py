@@ -147,8 +147,8 @@ def _about_score(files: Files) -> list[str]:
         found.append(
             f"The score does not reliably order networks: its Kendall correlation with measured accuracy is "
             f"{number(k.value, 2)}, and the 95 % interval, {number(k.low, 2)} to {number(k.high, 2)}, "
-            "includes zero. “Optimal” is then a statement about the score, not about accuracy. Train longer "
-            "(--effort thorough) or give more images."
+            "includes zero. “Optimal” is then a statement about the score, not about accuracy. Give it more "
+            "time (--time) or more images."
         )
     elif quality.kendall.value < _ROUGH:
         found.append(
