@@ -25,3 +25,17 @@ def test_of_equal_scores_under_several_budgets_the_cheapest_is_taken(seed):
     found = stages._thrifty(cut, goal, tables, Solution(dearest, 1.0, 1.0, "milp"))
     assert found.score == 1.0
     assert latency(found.arch) == pytest.approx(min(map(latency, best)))
+
+
+def test_photos_that_are_made_smaller_are_said_to_be():
+    from types import SimpleNamespace as Stub
+
+    from sartor.pipeline.order import _summary
+
+    def said(native):
+        images = Stub(name="photos", native=native, shrunk=native > 32, skipped=())
+        splits = Stub(train=range(6), val=range(2), test=range(2))
+        return _summary(Stub(images=images, task=Stub(classes=3, image=32, channels=3), splits=splits))
+
+    assert "made smaller: most have 224 pixels; --image 224 keeps them" in said(224)
+    assert "smaller" not in said(32)
