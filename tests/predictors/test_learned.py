@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from scores import STAGE, draw, planted
 
 from sartor.core.arch import Arch, Choice, canonical
 from sartor.core.errors import BadInput
@@ -13,25 +14,6 @@ from sartor.predictors.linear import LeastSquares, contribution_features
 from sartor.predictors.quadratic import FullQuadratic
 
 FREE = tuple(Choice(f"c{i}", ("a", "b", "c")) for i in range(5))
-# One stage of the mobile space in small: a depth of 1 to 3, three blocks; blocks 2 and 3 need the depth.
-STAGE = (
-    Choice("depth", ("1", "2", "3")),
-    Choice("block1", ("p", "q", "r")),
-    Choice("block2", ("p", "q", "r"), ((0, (1, 2)),)),
-    Choice("block3", ("p", "q", "r"), ((0, (2,)),)),
-)
-
-
-def draw(choices, count, rng):
-    return np.stack([rng.integers(len(c.options), size=count) for c in choices], 1)
-
-
-def planted(choices, rng, pairs=()):
-    """A random score in which inactive choices do not count."""
-    sizes = tuple(len(c.options) for c in choices)
-    terms = [*linear_terms(choices), *(pair_term(choices, i, j) for i, j in pairs)]
-    features = Features(sizes, tuple(terms))
-    return features.quadratic(70.0, rng.normal(size=features.first[-1]))
 
 
 def test_design_has_a_one_for_every_active_term():

@@ -1,0 +1,178 @@
+"""What one budget leaves: solution, frontier, training, verification, the exported model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from sartor.core.arch import Arch
+from sartor.core.task import Task
+from sartor.core.units import Kind
+from sartor.runs.codec import RunFile, rest
+from sartor.runs.schema.search import Correction
+from sartor.runs.schema.shapes import Device, Epoch, Floats, Ints
+
+
+@dataclass(frozen=True)
+class Solved:
+    """A solver's answer; an unknown bound is None."""
+
+    picks: Ints
+    score: float
+    bound: float | None
+    gap: float | None
+    proven: bool
+    solver: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class SolutionFile(RunFile):
+    """The best network inside the budgets."""
+
+    NAME: ClassVar[str] = "solution.json"
+    budgets: Mapping[str, float]
+    solution: Solved
+    architecture: Mapping[str, str]
+    string: str
+    predicted: Mapping[str, float]
+    corrections: tuple[Correction, ...]
+    drawing: Mapping[str, Any] | None = None  # see sartor.spaces.drawing
+
+    @property
+    def arch(self) -> Arch:
+        """The chosen architecture."""
+        return Arch(self.solution.picks)
+
+
+@dataclass(frozen=True)
+class FrontierFile(RunFile):
+    """Every optimal trade-off between the score and the cost on the axis, with all costs of every point."""
+
+    NAME: ClassVar[str] = "frontier.json"
+    axis: str
+    kind: Kind
+    complete: bool
+    cost: Floats
+    score: Floats
+    picks: tuple[Ints, ...]
+    costs: Mapping[str, Floats]
+    strings: tuple[str, ...]
+    kinds: Mapping[str, Kind] | None = None  # of every one of the costs
+
+
+@dataclass(frozen=True)
+class TrainingFile(RunFile):
+    """How the chosen network was trained, and what it gets right."""
+
+    NAME: ClassVar[str] = "training.json"
+    history: tuple[Epoch, ...]
+    seconds: float
+    inherited_val_accuracy: float | None
+    kept: str
+    val_accuracy: float | None  # None: the validation images were trained on too
+    test_accuracy: float
+    given_val_accuracy: float | None = None
+    metric: str = "accuracy"  # what these percentages are: the task's
+
+
+@dataclass(frozen=True)
+class TimingSummary:
+    """How long one network takes: see sartor.deploy.timing.Timing."""
+
+    unit: str
+    p50: float
+    p95: float
+    low: float
+    high: float
+    n: int
+    reference_ms: float | None
+    drift: float | None
+    rounds: Floats
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """One cost of a network as it is."""
+
+    kind: Kind
+    measured: float
+    timing: TimingSummary | None = None
+    others: Mapping[str, Any] = rest()  # what else a cost tells of its measurement
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verified(Measured):
+    """One cost of the chosen network, with what was asked where it was limited."""
+
+    predicted: float
+    limit: float | None = None
+    holds: bool | None = None
+
+
+@dataclass(frozen=True)
+class VerifyFile(RunFile):
+    """Every cost of the network as deployed."""
+
+    NAME: ClassVar[str] = "verify.json"
+    fits: bool
+    costs: Mapping[str, Verified]
+    device: Device
+
+
+@dataclass(frozen=True)
+class ModelFile(RunFile):
+    """How to rebuild the network: a `space` with its options, or the `given` network of a compression."""
+
+    NAME: ClassVar[str] = "model/arch.json"
+    task: Task
+    architecture: Mapping[str, str]
+    picks: Ints
+    string: str
+    onnx_error: float
+    space: Mapping[str, Any] | None = None
+    given: str | None = None
+
+
+@dataclass(frozen=True)
+class Input:
+    """The tensor that goes in."""
+
+    name: str
+    type: str
+    layout: str
+    range: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Output:
+    """The tensor that comes out."""
+
+    name: str
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Normalisation:
+    """Mean and deviation of each channel, and whether the exported network subtracts them itself."""
+
+    mean: Floats
+    std: Floats
+    in_graph: bool
+
+
+@dataclass(frozen=True)
+class Preprocessing(RunFile):
+    """What happens to an image before the network, and what its outputs mean."""
+
+    NAME: ClassVar[str] = "model/preprocessing.json"
+    image: int
+    channels: int
+    colour: str
+    resize: str
+    input: Input
+    output: Output
+    normalisation: Normalisation
+    labels: tuple[str, ...]
+    task: Task | None = None  # None in runs that knew one kind only

@@ -1,0 +1,96 @@
+"""The certificate, and the list of finished stages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from sartor.runs.codec import RunFile, rest
+from sartor.runs.schema.budget import Verified
+from sartor.runs.schema.search import Correction, Environment, Quality
+from sartor.runs.schema.shapes import Device
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """What the task measures a network by (`metric`), in percent."""
+
+    test: float
+    test_images: int
+    validation: float | None  # None: the validation images were trained on too
+    before_fine_tuning: float | None
+    metric: str = "accuracy"
+
+
+@dataclass(frozen=True)
+class Proof:
+    """The score of the chosen network, and how far it is from the best possible."""
+
+    method: str
+    unit: str
+    value: float
+    bound: float | None
+    gap: float | None
+    proven_optimal: bool
+    solver: str
+
+
+@dataclass(frozen=True)
+class DataIdentity:
+    """Which images, and how many in each part."""
+
+    name: str
+    sha256: str
+    sha256_of: str
+    train: int
+    validation: int
+    skipped: int
+
+
+@dataclass(frozen=True)
+class Code:
+    """Which Sartor."""
+
+    sartor: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Certificate(RunFile):
+    """What was asked, what was delivered, and how anyone can check it."""
+
+    NAME: ClassVar[str] = "certificate.json"
+    fits: bool
+    budgets: Mapping[str, Verified]
+    costs: Mapping[str, Verified]
+    accuracy: Accuracy
+    score: Proof
+    ranking: Quality | None
+    architecture: Mapping[str, str]
+    string: str
+    corrections: tuple[Correction, ...]
+    data: DataIdentity
+    weights: Mapping[str, str]
+    code: Code
+    device: Device
+    environment: Environment
+    seed: int
+    made: str
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A completed stage: the sha256 of every file it wrote."""
+
+    files: Mapping[str, str]
+    seconds: float
+    finished: str
+
+
+@dataclass(frozen=True)
+class StagesFile(RunFile):
+    """Every completed stage, by name."""
+
+    NAME: ClassVar[str] = "stages.json"
+    stages: Mapping[str, Stage] = rest()

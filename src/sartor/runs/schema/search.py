@@ -1,0 +1,224 @@
+"""What a search leaves: images, environment, score, and the facts of every method."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from sartor.core.arch import Choice
+from sartor.core.quadratic import Quadratic
+from sartor.core.task import Task
+from sartor.runs.codec import RunFile, formerly, rest
+from sartor.runs.schema.shapes import Epoch, Floats, Ints
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A file that could not be used, and why."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class SplitsFile(RunFile):
+    """Which images were trained on, validated on and tested on."""
+
+    NAME: ClassVar[str] = "splits.json"
+    train: Ints
+    val: Ints
+    test: Ints
+    name: str
+    classes: tuple[str, ...]
+    digest: str
+    digest_of: str
+    task: Task
+    mean: Floats
+    std: Floats
+    skipped: tuple[Skipped, ...]
+
+
+@dataclass(frozen=True)
+class Environment(RunFile):
+    """Versions, device and time."""
+
+    NAME: ClassVar[str] = "env.json"
+    sartor: str
+    python: str
+    platform: str
+    packages: Mapping[str, str | None]
+    gpu: str | None
+    processes: int
+    started: str
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A value with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Quality:
+    """How well a score ranks networks that it had not seen."""
+
+    networks: int
+    kendall: Estimate
+    spearman: Estimate
+    mse: Estimate
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Networks that the score had not seen: what it predicted and what they measured."""
+
+    picks: tuple[Ints, ...]
+    predicted: Floats
+    measured: Floats
+    halves: tuple[Floats, ...] | None = None  # measured on either half of the images
+
+
+@dataclass(frozen=True)
+class MixtureGroup:
+    """Choices whose weights are learnt alike."""
+
+    choices: tuple[str, ...]
+    options: int
+    replicas: int
+
+
+@dataclass(frozen=True)
+class GroupState:
+    """A group at the end of an epoch."""
+
+    entropy: float
+    remaining: float
+    others: Mapping[str, float | None] = rest()
+
+
+@dataclass(frozen=True)
+class MixtureEpoch:
+    """All groups at the end of an epoch; `weights` by group, choice and option."""
+
+    epoch: int
+    groups: tuple[GroupState, ...]
+    weights: tuple[tuple[Floats, ...], ...]
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """How a mixture of operations was decided, epoch by epoch."""
+
+    groups: tuple[MixtureGroup, ...]
+    epochs: tuple[MixtureEpoch, ...]
+
+
+@dataclass(frozen=True)
+class Removal:
+    """A switch that was turned off, and why."""
+
+    switch: str
+    why: str
+
+
+@dataclass(frozen=True)
+class SwitchRound:
+    """A round of pruning switches."""
+
+    round: int
+    removed: tuple[Removal, ...]
+    kept: tuple[str, ...]
+    left: int
+    edges: int
+    isolated: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """What is known about one switch; `removed` is the round that turned it off, or 0."""
+
+    switch: str
+    reads: str
+    feeds: str | None
+    edge: bool
+    places: int
+    mean: float
+    variance: float
+    s: float
+    gamma: float
+    entropy: float
+    removed: int
+
+
+@dataclass(frozen=True)
+class Switches:
+    """What a search by switches learnt."""
+
+    threshold: float
+    dependency: str
+    hessian: str
+    strength: float
+    rounds: tuple[SwitchRound, ...]
+    posterior: tuple[Posterior, ...]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a method tells beside its score: those that the report shows, by name, and any `others`."""
+
+    history: Mapping[str, tuple[Epoch, ...]] | None = None
+    heaviest_accuracy: float | None = None
+    held_out: HeldOut | None = None
+    mixture: Mixture | None = None
+    switches: Switches | None = None
+    others: Mapping[str, Any] = rest()
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreFile(RunFile):
+    """What the search learnt."""
+
+    NAME: ClassVar[str] = "score.json"
+    method: str
+    unit: str
+    quality: Quality | None
+    facts: Facts
+    choices: tuple[Choice, ...]
+    score: Quadratic
+
+
+@dataclass(frozen=True)
+class Correction:
+    """A network that was built, measured over the budget and turned down."""
+
+    picks: Ints = formerly("arch")
+    predicted: float = formerly("predicted_ms")
+    measured: float = formerly("measured_ms")
+
+
+@dataclass(frozen=True)
+class TableNotes:
+    """What measurements taught a table of prices, and what else its cost notes."""
+
+    corrections: tuple[Correction, ...] = ()
+    others: Mapping[str, Any] = rest()
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A table of measured prices against whole networks."""
+
+    intercept_ms: float
+    scale: float
+    errors: Floats
+    held_out_errors: Floats
+    held_out_median_error: float
+    held_out_worst_error: float
+    networks: tuple[Ints, ...]
+    measured_ms: Floats
+    reference_ms: float | None
+    rounds: int
