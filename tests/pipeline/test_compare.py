@@ -16,10 +16,11 @@ from sartor.core.task import Task
 from sartor.pipeline import compare as order
 from sartor.pipeline import rivals
 from sartor.pipeline.compare import compare
-from sartor.pipeline.rivals import Entry, Listed
+from sartor.pipeline.rivals import Listed
 from sartor.runs.directory import Run
 from sartor.runs.progress import Reporter
 from sartor.runs.schema import CompareFile
+from sartor.spaces.whole import Entry
 
 FEW = ("mobilenetv2-x0.25", "resnet8-w8-s1", "resnet14-w12-s1", "resnet32-w16-s1")
 

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
-from sartor.core.arch import Arch, Choice, canonical
+from sartor.core.arch import Arch, canonical
 from sartor.core.errors import require
 from sartor.core.quadratic import Quadratic
 from sartor.core.task import Task
 from sartor.costs.base import Cost, CostTable, Tick, cache_folder
 from sartor.pipeline.cut import Cut, FitCut, Start
 from sartor.solvers import cheapest
-from sartor.spaces.base import Part, Space
-from sartor.spaces.plain.space import Plain, build
+from sartor.spaces.base import Space
+from sartor.spaces.plain.space import Plain
+from sartor.spaces.whole import Entry, WholeNetworks
 
 # Kinds of plain networks: how their names begin and end.
 _FAMILIES = {
@@ -34,40 +35,10 @@ _NEAR = 1.1  # predictions above a budget that a measurement may still bring bel
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A network by name."""
+class Listed(WholeNetworks):
+    """The networks that one group chooses from."""
 
-    name: str
-    build: Callable[[Task], nn.Module] = field(repr=False, compare=False)
-
-    def key(self, task: Task) -> str:
-        """What its price goes by."""
-        return f"{self.name}_i{task.channels}_r{task.image}_o{task.classes}"
-
-
-@dataclass(frozen=True)
-class Listed(Space):
-    """One choice: which of the listed networks. Each is one part, so every cost prices it whole."""
-
-    entries: tuple[Entry, ...]
-
-    @cached_property
-    def choices(self) -> tuple[Choice, ...]:
-        """Their names."""
-        return (Choice("network", tuple(e.name for e in self.entries)),)
-
-    def network(self, arch: Arch, task: Task) -> nn.Module:
-        """The network with fresh weights."""
-        return self.entries[arch.picks[0]].build(task)
-
-    def parts(self, task: Task) -> Iterator[Part]:
-        """Every network is one part."""
-        for n, e in enumerate(self.entries):
-            yield Part(e.key(task), partial(e.build, task), (task.channels, task.image, task.image), ((0, n),))
-
-    def describe(self, arch: Arch) -> str:
-        """The network's name."""
-        return self.entries[arch.picks[0]].name
+    entries: tuple[Entry, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -133,7 +104,7 @@ class Rival(Cut):
 
 def groups(cut: FitCut, budgets: Mapping[str, float], timm: Sequence[str], tick: Tick) -> list[Group]:
     """The plain families, the named networks of timm, and from the run's own space its smallest and random ones."""
-    plain = [Entry(name, partial(build, name)) for name in Plain().choices[0].options]
+    plain = Plain().entries
     named = [Entry(name, partial(_timm, name)) for name in timm]
     names = [n for n, cost in cut.context.costs.items() if n in budgets or not cost.measured]
     tables = {n: _priced(cut, n, [*plain, *named], tick) for n in names}

@@ -233,9 +233,9 @@ def _write_frontier(cut: Cut, goal: Quadratic, tables: Mapping[str, CostTable]) 
 
 
 def train(cut: Cut) -> list[str]:
-    """Fine-tune the chosen network from what it inherits, or train it from scratch.
+    """Train the chosen network, from what it inherits or from scratch, as `final` says, on all images but the test's.
 
-    Where fine-tuning lowers the validation accuracy (few images, a short schedule), the inherited weights are kept.
+    Where validation images are kept aside and training lowers their accuracy, the inherited weights are kept.
     A network that another budget of this search has trained is taken from there.
     """
     c, arch, files = cut.context, chosen(cut.run), ["training.json", "model/trained.safetensors"]

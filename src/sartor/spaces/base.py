@@ -52,6 +52,7 @@ class Space(ABC):
     """A frozen dataclass whose fields are its options."""
 
     rules: ClassVar[tuple[Limit, ...]] = ()
+    least_side: ClassVar[int] = 1  # of the images, in pixels
 
     @property
     @abstractmethod
@@ -73,6 +74,11 @@ class Space(ABC):
 
     def fitted(self, task: Task) -> Self:
         """The same space with whatever depends on the image size (strides, widths) settled for `task`."""
+        if task.image < self.least_side:
+            raise BadInput(
+                f"images must have at least {self.least_side} pixels a side for the {type(self).__name__} space, but "
+                f"have {task.image}. Use --image {self.least_side}."
+            )
         return self
 
     def describe(self, arch: Arch) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import combinations
-from typing import Literal, final
+from typing import ClassVar, Literal, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,6 @@ from sartor.spaces.nasbench1shot1.nets import (
 from sartor.spaces.supernet import SharedSpace
 
 INPUTS = {"S1": (1, 2, 2, 2, 2), "S2": (1, 1, 2, 2, 3), "S3": (1, 1, 1, 2, 2, 2)}  # of node 1, 2, ..., the output
-_LEAST_SIDE = 8
 
 
 def subsets(before: int, count: int) -> tuple[tuple[int, ...], ...]:
@@ -47,6 +46,8 @@ def subsets(before: int, count: int) -> tuple[tuple[int, ...], ...]:
 @dataclass(frozen=True)
 class NasBench1Shot1(SharedSpace):
     """Cells whose nodes choose an operation and their inputs (NAS-Bench-1Shot1, spaces S1, S2, S3)."""
+
+    least_side: ClassVar[int] = 8  # for two reductions
 
     variant: Literal["S1", "S2", "S3"] = "S1"
     cells: int = 9  # in three equal stages
@@ -95,15 +96,6 @@ class NasBench1Shot1(SharedSpace):
     def smallest(self) -> Arch:
         """Max-pooling, and nodes that read other nodes where they can."""
         return Arch((0,) * self.nodes + tuple(len(options) - 1 for options in self.inputs))
-
-    def fitted(self, task: Task) -> NasBench1Shot1:
-        """Itself: only the image must be large enough for two halvings."""
-        if task.image < _LEAST_SIDE:
-            raise BadInput(
-                f"images must have at least {_LEAST_SIDE} pixels a side for the nasbench1shot1 space, "
-                f"but have {task.image}. Use --image {_LEAST_SIDE}."
-            )
-        return self
 
     def sketch(self) -> NasBench1Shot1:
         """The same cells in a network of fewer and narrower ones."""

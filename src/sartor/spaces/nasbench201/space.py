@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import final
+from typing import ClassVar, final
 
 from sartor.core.arch import Arch, Choice
 from sartor.core.errors import BadInput
@@ -20,13 +20,13 @@ from sartor.spaces.drawing import Drawing, Edge, Graph
 from sartor.spaces.nasbench201.nets import EDGES, OPERATIONS, CellNet, CellSupernet, Head, Reduction, Stem, operation
 from sartor.spaces.supernet import SharedSpace
 
-_LEAST_SIDE = 8  # two halvings must leave more than one pixel for the batch-norms
-
 
 @final
 @dataclass(frozen=True)
 class NasBench201(SharedSpace):
     """One cell of six edges and five operations, repeated in three stages (NAS-Bench-201)."""
+
+    least_side: ClassVar[int] = 8  # for two reductions
 
     cells: int = 5  # of every stage
     channels: int = 16  # of the first stage; they double at every reduction
@@ -52,15 +52,6 @@ class NasBench201(SharedSpace):
     def smallest(self) -> Arch:
         """Nothing on any edge."""
         return Arch((OPERATIONS.index("none"),) * len(EDGES))
-
-    def fitted(self, task: Task) -> NasBench201:
-        """Itself: only the image must be large enough for two reductions."""
-        if task.image < _LEAST_SIDE:
-            raise BadInput(
-                f"images must have at least {_LEAST_SIDE} pixels a side for the nasbench201 space, "
-                f"but have {task.image}. Use --image {_LEAST_SIDE}."
-            )
-        return self
 
     def sketch(self) -> NasBench201:
         """The same cells in a network of fewer of them."""

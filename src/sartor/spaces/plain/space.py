@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, ClassVar, final
 
-from sartor.core.arch import Arch, Choice
 from sartor.core.errors import BadInput
 from sartor.core.task import Task
-from sartor.spaces.base import Part, Space
+from sartor.spaces.whole import Entry, WholeNetworks
 
 if TYPE_CHECKING:
     from torch import nn
@@ -22,13 +21,14 @@ _SCALES = {
 }
 _DEPTHS, _WIDTHS, _STEMS = (8, 14, 20, 32), (8, 12, 16, 24, 32, 48, 64), (2, 1)
 FAMILIES = (*_SCALES, "resnet")  # each ends with a larger network than the one before
-_LEAST_SIDE = 8
 
 
 @final
 @dataclass(frozen=True)
-class Plain(Space):
+class Plain(WholeNetworks):
     """What one would train instead: a ResNet, MobileNetV2 or MobileNetV3 of one of many sizes."""
+
+    least_side: ClassVar[int] = 8
 
     families: tuple[str, ...] = FAMILIES
     zero_init: bool = True  # residual blocks begin as the identity
@@ -40,34 +40,10 @@ class Plain(Space):
             )
 
     @cached_property
-    def choices(self) -> tuple[Choice, ...]:
+    def entries(self) -> tuple[Entry, ...]:
         """Every network by name, such as ``mobilenetv2-x0.5`` or ``resnet20-w16-s1`` (width and stride of the stem)."""
-        return (Choice("network", tuple(n for f in FAMILIES if f in self.families for n in _names(f))),)
-
-    def fitted(self, task: Task) -> Plain:
-        """The space itself: strides follow the images wherever a network is built."""
-        if task.image < _LEAST_SIDE:
-            raise BadInput(f"the plain networks need images of at least {_LEAST_SIDE} pixels a side: {task.image}.")
-        return self
-
-    def network(self, arch: Arch, task: Task) -> nn.Module:
-        """A network with fresh weights."""
-        return build(self.name(arch), task, self.zero_init)
-
-    def parts(self, task: Task) -> Iterator[Part]:
-        """Every network is one part."""
-        shape = (task.channels, task.image, task.image)
-        for n, name in enumerate(self.choices[0].options):
-            key = f"{name}_i{task.channels}_r{task.image}_o{task.classes}"
-            yield Part(key, partial(build, name, task, self.zero_init), shape, ((0, n),))
-
-    def name(self, arch: Arch) -> str:
-        """The network's name."""
-        return self.choices[0].options[arch.picks[0]]
-
-    def describe(self, arch: Arch) -> str:
-        """The network's name."""
-        return self.name(arch)
+        names = (name for kind in FAMILIES if kind in self.families for name in _names(kind))
+        return tuple(Entry(name, partial(build, name, zero_init=self.zero_init)) for name in names)
 
 
 def family(name: str) -> str:
