@@ -10,7 +10,6 @@ import tiny
 from torch import nn
 
 import sartor
-from sartor.core.arch import Choice
 from sartor.core.errors import BadInput, MissingDependency, RunError
 from sartor.core.task import Task
 from sartor.pipeline import compare as order
@@ -20,6 +19,7 @@ from sartor.pipeline.rivals import Listed
 from sartor.runs.directory import Run
 from sartor.runs.progress import Reporter
 from sartor.runs.schema import CompareFile
+from sartor.spaces.plain.space import Plain
 from sartor.spaces.whole import Entry
 
 FEW = ("mobilenetv2-x0.25", "resnet8-w8-s1", "resnet14-w12-s1", "resnet32-w16-s1")
@@ -30,7 +30,7 @@ def few(monkeypatch):
     """Four plain networks of two kinds: seventy take a while to be priced."""
 
     class Few:
-        choices = (Choice("network", FEW),)
+        entries = tuple(e for e in Plain().entries if e.name in FEW)
 
     monkeypatch.setattr(rivals, "Plain", Few)
     monkeypatch.setattr(rivals, "_FAMILIES", {"ResNet": ("resnet", "-s1"), "MobileNetV2": ("mobilenetv2", "")})
