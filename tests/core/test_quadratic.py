@@ -1,5 +1,6 @@
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -97,6 +98,8 @@ def test_json_keeps_standard_errors():
         {"pairs": {"0,0": [[1, 2], [3, 4]]}},
         {"errors": {"sizes": 3}},
         {"errors": 3},
+        {"cases": 3},
+        {"cases": [{}, {}]},
     ],
 )
 def test_a_damaged_description_is_refused(change):
@@ -117,9 +120,89 @@ def test_additive_charges_a_price_exactly_when_all_its_conditions_hold():
         assert q(Arch(picks)) == sum(price for when, price in terms if all(picks[i] == a for i, a in when))
 
 
-def test_additive_refuses_a_price_on_three_choices():
-    with pytest.raises(BadInput, match="at most two"):
-        additive(SIZES, [(((0, 0), (1, 0), (2, 0)), 1.0)])
+@pytest.mark.parametrize("when", [((1, 0), (2, 0), (3, 0)), ((0, 0), (1, 0), (2, 0), (3, 0)), ((0, 0), (0, 1), (2, 0))])
+def test_additive_refuses_a_price_on_three_choices_without_the_frame(when):
+    with pytest.raises(BadInput, match=r"at most two|without choice 0"):
+        additive((*SIZES, 2), [(when, 1.0)])
+
+
+def framed(seed, sizes=SIZES):
+    """A random function in which every frame adds its own."""
+    rng = np.random.default_rng(seed)
+    rest = range(1, len(sizes))
+    cases = [
+        Quadratic(
+            sizes,
+            rng.normal(),
+            {i: rng.normal(size=sizes[i]) for i in rest},
+            {(i, j): rng.normal(size=(sizes[i], sizes[j])) for i in rest for j in rest if i < j},
+        )
+        for _ in range(sizes[0])
+    ]
+    return replace(random(seed, sizes), cases=tuple(cases))
+
+
+def test_a_frame_adds_its_own_case():
+    q = framed(3)
+    for picks in np.ndindex(*SIZES):
+        assert q(Arch(picks)) == pytest.approx(by_hand(q, picks) + by_hand(q.cases[picks[0]], picks))
+
+
+def test_in_one_frame_the_function_is_plain_and_the_same():
+    q = framed(4)
+    for picks in np.ndindex(*SIZES):
+        plain = q.at(picks[0])
+        assert plain(Arch(picks)) == pytest.approx(q(Arch(picks)), abs=1e-12)
+        assert plain.cases == () and 0 not in plain.linear and all(i > 0 for i, _ in plain.pairs)
+
+
+def test_errors_of_coefficients_that_become_one_add_up_in_squares():
+    spread = Quadratic(
+        (2, 2), 3.0, {0: [4.0, 0.0], 1: [1.0, 2.0]}, {(0, 1): [[2.0, 0.0], [9.0, 9.0]]},
+        cases=(Quadratic((2, 2), 12.0, {1: [2.0, 1.5]}), Quadratic((2, 2))),
+    )  # fmt: skip
+    errors = Quadratic((2, 2), errors=spread).at(0).errors
+    assert (errors.constant, errors.linear[1].tolist()) == (13.0, [3.0, 2.5])
+
+
+def test_cases_add_and_multiply_as_the_values_do():
+    a, b, plain = framed(5), framed(6), random(7)
+    for picks in np.ndindex(*SIZES):
+        arch = Arch(picks)
+        assert (a + b * -2.0)(arch) == pytest.approx(a(arch) - 2 * b(arch))
+        assert (a + plain)(arch) == pytest.approx(a(arch) + plain(arch)) == pytest.approx((plain + a)(arch))
+
+
+def test_json_keeps_cases_and_writes_none_where_there_are_none():
+    q = framed(8)
+    again = Quadratic.from_json(json.loads(json.dumps(q.to_json())))
+    assert again.to_json() == q.to_json()
+    assert again.batch(list(np.ndindex(*SIZES))).tolist() == q.batch(list(np.ndindex(*SIZES))).tolist()
+    assert "cases" not in random(8).to_json()
+
+
+@pytest.mark.parametrize(
+    "cases",
+    [
+        (Quadratic((2, 3)),),
+        (Quadratic((2, 3)), Quadratic((2, 2))),
+        (Quadratic((2, 3)), Quadratic((2, 3), linear={0: [0.0, 0.0]})),
+        (Quadratic((2, 3)), Quadratic((2, 3), pairs={(1, 0): np.zeros((3, 2))})),
+        (Quadratic((2, 3)), Quadratic((2, 3), cases=(Quadratic((2, 3)), Quadratic((2, 3))))),
+        (Quadratic((2, 3)), Quadratic((2, 3), errors=Quadratic((2, 3)))),
+    ],
+    ids=["too few", "other sizes", "the frame itself", "a pair with the frame", "cases in a case", "errors in a case"],
+)
+def test_a_case_that_is_no_plain_function_of_the_other_choices_is_refused(cases):
+    with pytest.raises(BadInput, match="case"):
+        Quadratic((2, 3), cases=cases)
+
+
+def test_additive_puts_a_price_on_the_frame_and_two_others_into_its_case():
+    terms = [((), 1.0), (((2, 3), (0, 1), (1, 1)), 10.0), (((0, 1), (2, 3)), 100.0), (((0, 2), (1, 0), (2, 0)), 1000.0)]
+    q = additive(SIZES, terms)
+    for picks in np.ndindex(*SIZES):
+        assert q(Arch(picks)) == sum(price for when, price in terms if all(picks[i] == a for i, a in when))
 
 
 def test_a_limit_holds_up_to_rounding_on_both_sides():

@@ -4,13 +4,17 @@
 
 With one-hot vectors in place of indices this is BINAS's equation 4 for an accuracy and its
 equation 5 for a latency.
+
+Choice 0 may be a *frame* (the side of the images, say): what a pair of other choices adds may then be another in every
+frame, ``f(a) + cases[a_0](a)``. In one frame (`Quadratic.at`) all is plain again, so that whoever goes frame by frame
+needs no products of three choices.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -26,7 +30,8 @@ Array = NDArray[np.float64]
 class Quadratic:
     """An immutable quadratic function over choices with `sizes` options each.
 
-    `errors`, where known, is the standard error of every coefficient, in the same layout.
+    `errors`, where known, is the standard error of every coefficient, in the same layout. `cases` is empty, or holds
+    for every option of choice 0 what is added while it is picked: plain functions of the other choices.
     """
 
     sizes: tuple[int, ...]
@@ -34,6 +39,7 @@ class Quadratic:
     linear: Mapping[int, Array] = field(default_factory=dict)
     pairs: Mapping[tuple[int, int], Array] = field(default_factory=dict)
     errors: Quadratic | None = None
+    cases: tuple[Quadratic, ...] = ()
 
     def __post_init__(self) -> None:
         linear = {int(i): np.array(v, np.float64) for i, v in self.linear.items()}
@@ -51,11 +57,22 @@ class Quadratic:
         tables: list[Array] = [np.asarray(self.constant, np.float64), *linear.values(), *pairs.values()]
         if not all(np.isfinite(t).all() for t in tables):
             raise BadInput("every coefficient of a quadratic must be a finite number.")
+        if self.cases and (len(self.cases),) != self.sizes[:1]:
+            raise BadInput(f"cases must be one for each option of choice 0 of {self.sizes}, but are {len(self.cases)}.")
+        for case in self.cases:
+            if (
+                case.sizes != self.sizes
+                or case.cases
+                or case.errors
+                or 0 in {*case.linear, *(i for i, _ in case.pairs)}
+            ):
+                raise BadInput("a case must have the same sizes, terms without choice 0, no errors and no cases.")
         for values in (*linear.values(), *pairs.values()):
             values.flags.writeable = False
         object.__setattr__(self, "constant", float(self.constant))
         object.__setattr__(self, "linear", linear)
         object.__setattr__(self, "pairs", pairs)
+        object.__setattr__(self, "cases", tuple(self.cases))
 
     def __call__(self, arch: Arch) -> float:
         """The value at one architecture."""
@@ -69,7 +86,36 @@ class Quadratic:
             value += vector[index[:, i]]
         for (i, j), table in self.pairs.items():
             value += table[index[:, i], index[:, j]]
+        for option, case in enumerate(self.cases):
+            here = np.flatnonzero(index[:, 0] == option)
+            value[here] += case.batch(index[here])
         return value
+
+    def at(self, option: int) -> Quadratic:
+        """The same function while choice 0 is at `option`: plain, and without any term of choice 0.
+
+        Its values are those of the whole up to the rounding of another order of sums. Standard errors of coefficients
+        that become one add up as those of independent measurements do.
+        """
+        linear = {i: v for i, v in self.linear.items() if i > 0}
+        for (i, j), table in self.pairs.items():
+            if i == 0:
+                linear[j] = linear[j] + table[option] if j in linear else table[option]
+        constant = self.constant + (float(self.linear[0][option]) if 0 in self.linear else 0.0)
+        plain = Quadratic(self.sizes, constant, linear, {k: t for k, t in self.pairs.items() if k[0] > 0})
+        plain = plain + self.cases[option] if self.cases else plain
+        errors = self.errors and self.errors._each(np.square).at(option)._each(np.sqrt)
+        return replace(plain, errors=errors)
+
+    def _each(self, change: Callable[[Array], Array]) -> Quadratic:
+        """`change` applied to every coefficient, without the errors."""
+        return Quadratic(
+            self.sizes,
+            float(change(np.asarray(self.constant))),
+            {i: change(v) for i, v in self.linear.items()},
+            {k: change(t) for k, t in self.pairs.items()},
+            cases=tuple(case._each(change) for case in self.cases),
+        )
 
     def __add__(self, other: Quadratic) -> Quadratic:
         if self.sizes != other.sizes:
@@ -79,15 +125,13 @@ class Quadratic:
             linear[i] = linear[i] + v if i in linear else v
         for k, t in other.pairs.items():
             pairs[k] = pairs[k] + t if k in pairs else t
-        return Quadratic(self.sizes, self.constant + other.constant, linear, pairs)
+        cases = self.cases or other.cases
+        if self.cases and other.cases:
+            cases = tuple(a + b for a, b in zip(self.cases, other.cases, strict=True))
+        return Quadratic(self.sizes, self.constant + other.constant, linear, pairs, cases=cases)
 
     def __mul__(self, factor: float) -> Quadratic:
-        return Quadratic(
-            self.sizes,
-            self.constant * factor,
-            {i: v * factor for i, v in self.linear.items()},
-            {k: t * factor for k, t in self.pairs.items()},
-        )
+        return self._each(lambda values: values * factor)
 
     __rmul__ = __mul__
 
@@ -101,6 +145,8 @@ class Quadratic:
         }
         if self.errors is not None:
             data["errors"] = self.errors.to_json()
+        if self.cases:
+            data["cases"] = [case.to_json() for case in self.cases]
         return data
 
     @classmethod
@@ -113,6 +159,7 @@ class Quadratic:
                 {int(i): np.asarray(v, np.float64) for i, v in data["linear"].items()},
                 {_key(k): np.asarray(t, np.float64) for k, t in data["pairs"].items()},
                 cls.from_json(data["errors"]) if data.get("errors") else None,
+                tuple(cls.from_json(case) for case in data.get("cases", ())),
             )
         except (KeyError, TypeError, AttributeError, ValueError, OverflowError, RecursionError) as error:
             raise BadInput(f"this is not a quadratic function as Sartor writes it: {error!r}.") from error
@@ -157,8 +204,12 @@ def while_active(choices: Sequence[Choice], rows: Mapping[int, Array], constant:
 
 
 def additive(sizes: Sequence[int], terms: Sequence[tuple[tuple[tuple[int, int], ...], float]]) -> Quadratic:
-    """Sum of prices, each due when all of its ``(choice, option)`` conditions (at most two) are picked."""
+    """Sum of prices, each due when all of its ``(choice, option)`` conditions are picked.
+
+    A price has at most two conditions, or three where one of them is on choice 0, the frame: it then belongs to a case.
+    """
     constant = 0.0
+    framed: dict[int, list[tuple[tuple[tuple[int, int], ...], float]]] = {}
     linear: dict[int, Array] = {}
     pairs: dict[tuple[int, int], Array] = {}
     for when, price in terms:
@@ -170,6 +221,10 @@ def additive(sizes: Sequence[int], terms: Sequence[tuple[tuple[tuple[int, int], 
         elif len(when) == 2:
             (i, a), (j, b) = sorted(when)
             pairs.setdefault((i, j), np.zeros((sizes[i], sizes[j])))[a, b] += price
+        elif len(when) == 3 and min(when)[0] == 0:
+            (_, frame), *others = sorted(when)
+            framed.setdefault(frame, []).append((tuple(others), price))
         else:
-            raise BadInput(f"a price may depend on at most two choices, but got {when}.")
-    return Quadratic(tuple(sizes), constant, linear, pairs)
+            raise BadInput(f"a price may depend on at most two choices, or on choice 0 and two others, but got {when}.")
+    cases = tuple(additive(sizes, framed.get(a, ())) for a in range(sizes[0])) if framed else ()
+    return Quadratic(tuple(sizes), constant, linear, pairs, cases=cases)

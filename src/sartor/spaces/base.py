@@ -38,8 +38,9 @@ class Gates:
 class Part:
     """A piece of the network that a cost can price on its own.
 
-    It is present when all the ``(choice, option)`` pairs of `when` (at most two) are picked. Parts
-    with the same `key` are the same module at the same input shape, so one price serves them all.
+    It is present when all the ``(choice, option)`` pairs of `when` are picked: at most two, or three where one of them
+    is of choice 0, the *frame* of the space (the side of the images, say), in each of which the space is solved by
+    itself. Parts with the same `key` are the same module at the same input shape, so one price serves them all.
     """
 
     key: str
