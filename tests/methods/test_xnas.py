@@ -10,6 +10,7 @@ import torch
 from sartor.core.arch import canonical
 from sartor.core.errors import BadInput
 from sartor.engine import checkpoint
+from sartor.engine.length import Length
 from sartor.methods.darts import DARTS
 from sartor.methods.mixture import Search, groups
 from sartor.methods.xnas.experts import Experts, learning_rate
@@ -87,15 +88,6 @@ def test_rewards_are_finite_differences_of_the_validation_loss(job):
         assert float(gradients[g][f, o]) == pytest.approx((sides[0] - sides[1]) / (2 * h), abs=1e-6, rel=1e-4)
 
 
-def test_every_cell_type_has_its_own_horizon_and_rate(job):
-    learner = _Experts(XNAS(**SHORT, rate=0.5), job)
-    held = len(job.splits.train) - len(job.splits.train) // 2
-    for (experts, replicas), (_, options, places) in zip(learner.parts, groups(job), strict=True):
-        assert (experts.experts, replicas) == (options, places)
-        assert experts.horizon == held * 2 * places
-        assert experts.rate == pytest.approx(0.5 * learning_rate(7, experts.horizon))
-
-
 @pytest.mark.parametrize("method", [XNAS(**SHORT, zeta=0.001), DARTS(**SHORT)])
 def test_a_killed_search_ends_with_the_same_score(method, tmp_path, monkeypatch):
     whole = method.search(job_of(tmp_path / "whole"))
@@ -133,6 +125,24 @@ def test_wiped_experts_leave_the_network_and_the_optimiser(job):
     assert kept <= sum(p.numel() for p in search.net.parameters())
 
 
+@pytest.mark.parametrize(("batch", "length", "steps"), [(16, None, 2), (6, 1.6, 5)])
+def test_algorithm_1_ends_with_one_expert_an_edge(job, monkeypatch, batch, length, steps):
+    """Each cell type with its own T, of the images that are shown: a last, smaller batch is dropped, and time may cut
+    the training short."""
+    if length:
+        monkeypatch.setattr(type(job), "timed", lambda _, training: replace(training, length=Length(length)))
+    method = XNAS(**{**SHORT, "batch": batch}, rate=0.5)
+    search = Search(job, _Experts(method, job), method.recipe(), "x")
+    search.run()
+    for (experts, replicas), (_, options, places) in zip(search.learner.parts, groups(job), strict=True):
+        assert (experts.experts, replicas) == (options, places)
+        assert experts.time == experts.horizon == batch * steps * places
+        assert experts.rate == pytest.approx(0.5 * learning_rate(7, experts.horizon))
+    remaining = [[group["remaining"] for group in epoch["groups"]] for epoch in search.history]
+    assert min(remaining[0]) > 1
+    assert remaining[-1] == [1.0, 1.0]
+
+
 def test_history_can_be_plotted(job):
     found = XNAS(**SHORT).search(job)
     mixture = found.facts["mixture"]
@@ -140,7 +150,7 @@ def test_history_can_be_plotted(job):
         for group, weights in zip(mixture["groups"], epoch["weights"], strict=True):
             assert np.shape(weights) == (len(group["choices"]), group["options"])
             np.testing.assert_allclose(np.sum(weights, 1), 1.0, atol=1e-3)
-    assert 0 < mixture["epochs"][-1]["groups"][0]["entropy"] <= 1
+    assert 0 < mixture["epochs"][0]["groups"][0]["entropy"] <= 1
     assert isinstance(Experts(1, 2, 3).summary()["entropy"], float)
 
 

@@ -71,7 +71,7 @@ class _Softmax(Learner):
     def weights(self, leaves: Sequence[Tensor]) -> list[Tensor]:
         return [torch.softmax(a, 1)[:, :n] for a, (_, n, _) in zip(leaves, self.found, strict=True)]
 
-    def step(self, gradients: Sequence[Tensor], samples: int) -> None:
+    def step(self, gradients: Sequence[Tensor], samples: int, left: int) -> None:
         for logits, gradient in zip(self.logits, gradients, strict=True):
             logits.grad = gradient
         self.adam.step()

@@ -40,6 +40,9 @@ def groups(job: Job) -> list[Group]:
 class Learner(ABC):
     """The weights of the mixture, a (choices, options) tensor per group, and how they learn."""
 
+    def expect(self, images: int) -> None:  # noqa: B027 (who does not care need not listen)
+        """Before the first step: so many images will be shown to the mixture, one step's after the other."""
+
     @abstractmethod
     def leaves(self) -> list[Tensor]:
         """What the loss is differentiated by, anew for every step."""
@@ -49,8 +52,8 @@ class Learner(ABC):
         """The mixture's weights, group by group."""
 
     @abstractmethod
-    def step(self, gradients: Sequence[Tensor], samples: int) -> None:
-        """Learn from the gradients by the leaves of a mean loss over `samples` images."""
+    def step(self, gradients: Sequence[Tensor], samples: int, left: int) -> None:
+        """Learn from the gradients by the leaves of a mean loss over `samples` images; `left` are still to come."""
 
     @abstractmethod
     def scores(self) -> list[Tensor]:
@@ -93,7 +96,15 @@ class Search:
         """Alternate until the recipe's epochs are over; goes on where a killed search stopped."""
         job = self.job
         training = Training(self.name, self.net, self._loss, self.recipe, job.feed, self.train, job.run)
-        return fit(job.timed(replace(training, extra={"mixture": self}, after=self._after, draw=self._mixture)))
+        t = job.timed(replace(training, extra={"mixture": self}, after=self._after, draw=self._mixture))
+        steps = len(job.feed.batches(self.train, self.recipe.batch, self.name))
+        epochs = self.recipe.epochs if t.length is None else t.length.end
+        self.learner.expect(max(1, round(epochs * steps)) * self._shown(self.recipe.batch))
+        return fit(t)
+
+    def _shown(self, batch: int) -> int:
+        """How many images of the other half a step shows; those of a last, smaller batch are never shown."""
+        return min(batch, len(self.held))
 
     def gates(self, weights: Sequence[Tensor]) -> Any:
         """The mixture that the supernet runs; choices with one option have the weight 1."""
@@ -124,11 +135,13 @@ class Search:
 
         Once an epoch, since looking which ones left waits for the device; until then their weight is zero.
         """
+        assert t.length is not None
+        shown, left = self._shown(t.recipe.batch), max(0, round((t.length.end - epoch) * steps) - step - 1)
         x, y = self._next(t, epoch, step)
         gradients = self._rewards((x, y, *self.learner.leaves()), key=self._freed)
         t.engine.average(gradients)
-        self.learner.step(gradients, len(y) * t.engine.world)
-        if step == steps - 1:
+        self.learner.step(gradients, shown, left * shown)
+        if step == steps - 1 or not left:
             self._free(optimiser)
             self.history.append(self._moment(epoch))
 

@@ -80,13 +80,20 @@ class Experts:
         return self.leaf
 
     @torch.no_grad()
-    def step(self, rewards: Tensor | None = None, samples: float = 1.0, replicas: float = 1.0) -> None:
+    def step(
+        self,
+        rewards: Tensor | None = None,
+        samples: float = 1.0,
+        replicas: float = 1.0,
+        left: float | None = None,
+    ) -> None:
         """Lines 7 to 12: rewards (35), the exponentiated-gradient step, wipe-out.
 
         Without `rewards` they are minus the gradient of `weights`'s last leaf. Where that is the gradient of a
         mean over `samples` images, and each forecaster stands in `replicas` places that share its weights, the step
         is worth ``samples * replicas`` feedbacks: the sum over places is clamped to ``replicas * L`` and counts
-        once per image, so that time, horizon and learning rate are all in feedbacks.
+        once per image, so that time, horizon and learning rate are all in feedbacks. `left` says how many are still to
+        come, where that is known better than as what the horizon leaves: after the last one a single expert stays.
         """
         if rewards is None:
             if self.leaf is None or self.leaf.grad is None:
@@ -100,11 +107,10 @@ class Experts:
         self.time += samples * replicas
         self.squares += (samples * replicas) ** 2
         if self.wipeout:
-            self._wipe()
+            self._wipe(max(0.0, self.horizon - self.time) if left is None else left)
 
-    def _wipe(self) -> None:
+    def _wipe(self, left: float) -> None:
         """Lines 11 and 12 with the factor zeta of section 3.2.1, in logarithms."""
-        left = max(0.0, self.horizon - self.time)
         now = self.logs.masked_fill(~self.alive, -math.inf)
         threshold = now.max(1, keepdim=True).values - 2 * self.rate * self.bound * left * self.zeta
         stay = self.alive & (now >= threshold)

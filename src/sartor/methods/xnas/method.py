@@ -17,7 +17,7 @@ from sartor.core.errors import BadInput
 from sartor.methods.base import Effort, Found, Job, epochs_for
 from sartor.methods.mixture import Learner, Search, groups
 from sartor.methods.sharing import Sharing
-from sartor.methods.xnas.experts import Experts
+from sartor.methods.xnas.experts import Experts, learning_rate
 
 
 @final
@@ -64,20 +64,21 @@ class XNAS(Sharing):
 class _Experts(Learner):
     """An `Experts` for every group of forecasters: each cell type has its own horizon and so its own rate.
 
-    T counts what the paper's ``T_c = d E r_c`` counts, feedbacks of single images in single cells.
+    T counts what the paper's ``T_c = d E r_c`` counts, feedbacks of single images in single cells: of the images that
+    are really shown, since Algorithm 1 ends with one expert only if the last feedback is the T-th.
     """
 
     def __init__(self, method: XNAS, job: Job) -> None:
-        held = len(job.splits.train) - len(job.splits.train) // 2
-        self.parts: list[tuple[Experts, int]] = []
-        for members, options, replicas in groups(job):
-            horizon = max(1, held * method.epochs) * replicas
-            experts = Experts(
-                len(members), options, horizon, bound=method.bound, zeta=method.zeta, device=job.engine.device
-            )
-            experts.wipeout = method.wipeout
-            experts.rate *= method.rate
-            self.parts.append((experts, replicas))
+        self.method, how = method, {"bound": method.bound, "zeta": method.zeta}
+        self.parts = [
+            (Experts(len(members), n, replicas, **how, wipeout=method.wipeout, device=job.engine.device), replicas)
+            for members, n, replicas in groups(job)
+        ]
+
+    def expect(self, images: int) -> None:
+        for experts, replicas in self.parts:
+            experts.horizon = float(images * replicas)
+            experts.rate = self.method.rate * learning_rate(experts.experts, experts.horizon, experts.bound)
 
     def leaves(self) -> list[Tensor]:
         return [experts.weights() for experts, _ in self.parts]
@@ -85,9 +86,9 @@ class _Experts(Learner):
     def weights(self, leaves: Sequence[Tensor]) -> list[Tensor]:
         return list(leaves)
 
-    def step(self, gradients: Sequence[Tensor], samples: int) -> None:
+    def step(self, gradients: Sequence[Tensor], samples: int, left: int) -> None:
         for (experts, replicas), gradient in zip(self.parts, gradients, strict=True):
-            experts.step(-gradient, samples, replicas)
+            experts.step(-gradient, samples, replicas, left * replicas)
 
     def scores(self) -> list[Tensor]:
         return [experts.scores() for experts, _ in self.parts]
