@@ -1,6 +1,7 @@
 """Random problems and the slow, obvious references they are checked against."""
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -34,6 +35,17 @@ def form(sizes, edges, rng, values="real"):
     linear = {i: draw(n, rng, values) for i, n in enumerate(sizes) if rng.random() < 0.9}
     pairs = {(i, j): draw((sizes[i], sizes[j]), rng, values) for i, j in edges}
     return Quadratic(tuple(sizes), float(draw((), rng, values)), linear, pairs)
+
+
+def framed(sizes, edges, rng, values="real"):
+    """A form in which every option of choice 0 adds its own; `edges` are among the other choices."""
+
+    def case():
+        made = form(sizes, edges, rng, values)
+        return replace(made, linear={i: v for i, v in made.linear.items() if i})
+
+    whole = form(sizes, [*edges, *((0, i) for i in range(1, len(sizes)))], rng, values)
+    return replace(whole, cases=tuple(case() for _ in range(sizes[0])))
 
 
 def rule(sizes, rng, count, name="rule"):
@@ -82,4 +94,6 @@ def paper(seed):
 
 @pytest.fixture(scope="session")
 def make():
-    return SimpleNamespace(edges=edges_of, form=form, rule=rule, every=every, reference=reference, paper=paper)
+    return SimpleNamespace(
+        edges=edges_of, form=form, framed=framed, rule=rule, every=every, reference=reference, paper=paper
+    )

@@ -102,8 +102,8 @@ def test_a_long_chain_and_a_transposed_pair(make):
 
 
 def test_large_cycles_and_rules_are_refused():
-    sizes = (10,) * 8
-    ring = {(n, (n + 1) % 8): np.ones((10, 10)) for n in range(8)}
+    sizes = (10,) * 9
+    ring = {(n + 1, (n + 1) % 8 + 1): np.ones((10, 10)) for n in range(8)}  # past choice 0, which would open it
     with pytest.raises(NotSeparable, match=r"1e\+08 combinations that interact in a cycle.*milp"):
         frontier(Quadratic(sizes, 0.0, {}, ring), Quadratic(sizes))
     params = Limit("params", Quadratic(sizes, 0.0, {i: np.arange(10.0) for i in range(8)}), 20)

@@ -28,6 +28,7 @@ import numpy as np
 from sartor.core.errors import BadInput
 from sartor.core.quadratic import Array, Limit
 from sartor.solvers.base import Problem, Solution, Solver, certify
+from sartor.solvers.frames import best_of_frames, framed
 from sartor.solvers.knapsack import greedy, simplex
 from sartor.solvers.local import Index, Score, allowed, arch_of, feasible_start, polish, retreat, uniform
 from sartor.solvers.relaxed import Groups, Relaxed, colours
@@ -233,6 +234,11 @@ class FrankWolfe(Solver):
 
     def solve(self, problem: Problem) -> Solution:
         """The best of all starts; its bound is known only where nothing interacts."""
+        if framed(problem):
+            feasible_start(problem.sizes, problem.limits)  # says what clashes where no frame has any
+            best = best_of_frames(problem, lambda part, _: self.solve(part))
+            assert best is not None
+            return best
         begin = time.perf_counter()
         picks, walks = self.search(problem)
         alone = len(walks[0].blocks) == 1 and not any(t.any() for t in problem.score.pairs.values())

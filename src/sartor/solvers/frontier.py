@@ -24,6 +24,7 @@ import numpy as np
 from sartor.core.errors import Infeasible
 from sartor.core.quadratic import Array, Limit, Quadratic
 from sartor.solvers.base import Frontier, NotSeparable, Problem, Solution, Solver, certify, within
+from sartor.solvers.frames import framed, frames
 from sartor.solvers.infeasible import cannot, contradiction
 from sartor.solvers.interactions import Component, components, grid, support
 from sartor.solvers.pareto import Front, Index, Nothing, pareto, total
@@ -38,11 +39,42 @@ def frontier(score: Quadratic, cost: Quadratic, rules: Sequence[Limit] = ()) -> 
     that make no difference, such as those of an inactive block, are at their lowest index. Sums that
     are equal in exact arithmetic but not in floating point count as different.
 
-    Raises NotSeparable where interacting choices neither form a tree nor are few enough to enumerate.
+    Solved frame by frame where a form has cases, and where the choices form trees only then. Raises NotSeparable where
+    interacting choices neither form a tree nor are few enough to enumerate.
     """
     problem = Problem(score, (Limit("cost", cost), *rules))  # checks that all are over the same choices
-    parts = components((score, cost), rules)
-    nothing = Frontier(np.empty(0), np.empty(0), np.empty((0, len(problem.sizes)), np.int64))
+    picks = _undominated(problem)
+    # Sums were added in another order than everyone else adds them: value the picks afresh.
+    costs, scores = cost.batch(picks), score.batch(picks)
+    keep = pareto(costs, scores)
+    return Frontier(costs[keep], scores[keep], picks[keep])
+
+
+def _undominated(problem: Problem) -> Index:
+    """The picks of all undominated architectures, and perhaps of some others."""
+    if framed(problem):
+        return _by_frame(problem)
+    try:
+        return _plain(problem)
+    except NotSeparable as refusal:
+        try:
+            return _by_frame(problem)
+        except NotSeparable:
+            raise refusal from None
+
+
+def _by_frame(problem: Problem) -> Index:
+    found = [_plain(part) for part in frames(problem)]
+    for option, picks in enumerate(found):
+        picks[:, 0] = option
+    return np.concatenate(found)
+
+
+def _plain(problem: Problem) -> Index:
+    """The same for forms without cases: the sum of the fronts of all connected parts."""
+    score, cost = problem.score, problem.limits[0].form
+    nothing = np.empty((0, len(problem.sizes)), np.int64)
+    parts = components((score, cost), problem.limits[1:])
     if parts is None:
         return nothing
     for part in parts:
@@ -57,10 +89,7 @@ def frontier(score: Quadratic, cost: Quadratic, rules: Sequence[Limit] = ()) -> 
     picks = np.zeros((len(whole), len(problem.sizes)), np.int64)
     everything = np.arange(len(whole))
     whole.write(picks, everything, everything)
-    # The sums above were added in another order than everyone else adds them: value the picks afresh.
-    costs, scores = cost.batch(picks), score.batch(picks)
-    keep = pareto(costs, scores)
-    return Frontier(costs[keep], scores[keep], picks[keep])
+    return picks
 
 
 def _check(part: Component, sizes: tuple[int, ...]) -> None:

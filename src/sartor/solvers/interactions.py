@@ -19,6 +19,8 @@ def support(form: Quadratic) -> tuple[int, ...]:
     for pair, table in form.pairs.items():
         if table.any():
             found.update(pair)
+    for case in form.cases:
+        found.update((0, *support(case)))
     return tuple(sorted(found))
 
 

@@ -28,6 +28,7 @@ from sartor.core.arch import Arch
 from sartor.core.errors import BadInput, Infeasible, SolverError
 from sartor.core.quadratic import Array, Limit, Quadratic
 from sartor.solvers.base import Least, NotSeparable, Problem, Solution, Solver, certify
+from sartor.solvers.frames import best_of_frames, framed
 from sartor.solvers.frontier import frontier
 from sartor.solvers.infeasible import contradiction
 from sartor.solvers.interactions import support
@@ -61,13 +62,15 @@ class Milp(Solver):
         return solution
 
     def _attempt(self, problem: Problem) -> Solution | None:
-        """The solution, or None where HiGHS proves that there is none.
+        """The solution, or None where HiGHS proves that there is none; frame by frame where there are cases.
 
         HiGHS meets a limit up to its tolerance only. An answer outside a limit is cut off and the
         model solved again. Cutting off the answer alone keeps the proof; where that does not help,
         the limit is tightened as well and the bound stays the one proven before.
         """
         start = time.perf_counter()
+        if framed(problem):
+            return best_of_frames(problem, lambda part, left: self._share(start, left)._attempt(part))
         model = _Model(problem)
         bound, tightened = math.inf, False
         for attempt in range(REPAIRS):
@@ -91,6 +94,10 @@ class Milp(Solver):
             "milp found only architectures that miss a limit by less than HiGHS's tolerance: "
             "relax the limits slightly, or round their coefficients."
         )
+
+    def _share(self, start: float, count: int) -> Milp:
+        """The same solver with an equal share of the time that is left for `count` problems."""
+        return replace(self, time_limit=max((self.time_limit - (time.perf_counter() - start)) / count, 0.01))
 
     def _least(self, form: Quadratic, limits: Sequence[Limit]) -> float | None:
         try:

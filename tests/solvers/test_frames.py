@@ -1,0 +1,96 @@
+"""Forms with cases: every solver answers as trying everything does, over all options of choice 0."""
+
+import numpy as np
+import pytest
+
+from sartor.core.errors import Infeasible, SolverError
+from sartor.core.quadratic import Limit, Quadratic
+from sartor.solvers import cheapest, solve
+from sartor.solvers.base import Problem
+from sartor.solvers.exhaustive import Exhaustive
+from sartor.solvers.frames import best_of_frames
+from sartor.solvers.frontier import frontier
+from sartor.solvers.milp import Milp
+
+CHAIN = [(1, 2), (2, 3), (3, 4), (2, 5)]  # with a leaf, as a stage's depth is
+SIZES = (3, 2, 3, 3, 2, 2)
+RULE = Limit("few", Quadratic(SIZES, 0.0, {0: [0.0, 1.0, 1.0], 3: [0.0, 0.0, 1.0]}), high=1.0)  # joins the frame
+
+
+def problem(make, seed, values="real"):
+    """Score and cost along a chain; the cost's cases differ by frame, the score's pairs with the frame too."""
+    rng = np.random.default_rng(seed)
+    score = make.form(SIZES, [*CHAIN, (0, 1), (0, 3)], rng, values)
+    return (make.framed(SIZES, CHAIN, rng, values) if seed % 3 == 0 else score), make.framed(SIZES, CHAIN, rng, values)
+
+
+@pytest.mark.parametrize("values", ["real", "tied"])
+@pytest.mark.parametrize("rules", [(), (RULE,)], ids=["free", "ruled"])
+def test_the_frontier_over_all_frames_equals_trying_everything(make, values, rules):
+    seen = set()
+    for seed in range(12):
+        score, cost = problem(make, seed, values)
+        front = frontier(score, cost, rules)
+        expected = make.reference(score, cost, rules)
+        np.testing.assert_allclose(np.stack([front.cost, front.score], 1), expected, rtol=0, atol=1e-12)
+        assert np.array_equal(front.cost, cost.batch(front.picks))
+        seen.update(front.picks[:, 0])
+    assert seen == {0, 1, 2}
+
+
+@pytest.mark.parametrize("solver", ["auto", "frontier", "milp", "exhaustive", "best", "frank_wolfe", "evolution"])
+def test_every_solver_finds_the_best_of_all_frames(make, solver):
+    for seed in range(3):
+        score, cost = problem(make, seed)
+        for budget in np.quantile(cost.batch(make.every(SIZES)), [0.05, 0.5]):
+            asked = Problem(score, (Limit("latency", cost, float(budget)), RULE))
+            options = {"iterations": 60} if solver == "evolution" else {"starts": 3} if solver == "frank_wolfe" else {}
+            found, best = solve(asked, solver, **options), Exhaustive().solve(asked)
+            assert asked.feasible(found.arch) and found.score == score(found.arch)
+            assert found.bound >= best.score - 1e-9
+            if solver not in ("frank_wolfe", "evolution"):
+                assert found.score == pytest.approx(best.score, abs=1e-9) and found.proven
+
+
+def test_two_budgets_over_all_frames_equal_trying_everything(make):
+    for seed in range(4):
+        score, cost = problem(make, seed)
+        other = make.framed(SIZES, CHAIN, np.random.default_rng(100 + seed))
+        every = make.every(SIZES)
+        limits = [Limit(n, f, float(np.quantile(f.batch(every), 0.3))) for n, f in (("ms", cost), ("params", other))]
+        asked = Problem(score, tuple(limits))
+        assert solve(asked).score == pytest.approx(Exhaustive().solve(asked).score, abs=1e-9)
+        assert Milp().solve(asked).score == pytest.approx(Exhaustive().solve(asked).score, abs=1e-9)
+
+
+@pytest.mark.parametrize("solver", ["frontier", "milp", "exhaustive", "best", "frank_wolfe", "evolution"])
+def test_where_no_frame_fits_the_least_over_all_frames_is_named(make, solver):
+    score, cost = problem(make, 1)
+    least = cost.batch(make.every(SIZES)).min()
+    assert cheapest(cost).value == pytest.approx(least, abs=1e-12)
+    with pytest.raises(Infeasible, match=r"latency <= .* the least any network of this space needs is") as caught:
+        solve(Problem(score, (Limit("latency", cost, float(least) - 0.5),)), solver)
+    assert caught.value.least == pytest.approx(least, abs=1e-6)
+
+
+def test_a_ring_through_the_frame_is_opened_by_it(make):
+    sizes = (4,) * 12  # 17 million combinations: neither a tree nor few enough to try
+    rng = np.random.default_rng(0)
+    score, cost = (make.form(sizes, make.edges("cycle", 12, rng), rng) for _ in range(2))
+    front = frontier(score, cost)
+    middle = len(front) // 2
+    found = Milp().solve(Problem(score, (Limit("cost", cost, float(front.cost[middle])),)))
+    assert found.score == pytest.approx(front.score[middle], abs=1e-5)
+
+
+def test_a_frame_without_an_answer_in_time_leaves_the_bound_open(make):
+    asked = Problem(problem(make, 1)[0])
+
+    def attempt(part, left):
+        if left == 1:
+            raise SolverError("no time")
+        return Exhaustive().solve(part)
+
+    assert best_of_frames(asked, attempt).bound == np.inf
+    with pytest.raises(SolverError, match="no time"):
+        best_of_frames(asked, lambda part, left: attempt(part, 1))
