@@ -24,6 +24,16 @@ def test_values_are_the_usual_statistics():
         assert found[name]["low"] < found[name]["value"] < found[name]["high"]
 
 
+def test_intervals_are_those_of_the_usual_statistics_on_the_resamples():
+    p = np.round(rng().normal(size=30), 1)  # with ties
+    m = np.round(p + rng().normal(size=30), 1)
+    drawn = rng().integers(30, size=(50, 30))
+    found = quality(p, m, rng(), resamples=50)
+    for name, statistic in (("kendall", stats.kendalltau), ("spearman", stats.spearmanr)):
+        low, high = np.quantile([statistic(p[s], m[s]).statistic for s in drawn], [0.025, 0.975])
+        assert (found[name]["low"], found[name]["high"]) == pytest.approx((low, high))
+
+
 def test_perfect_and_reversed_rankings_have_certain_intervals():
     values = np.arange(10.0)
     assert quality(values, values**3, rng())["kendall"] == pytest.approx({"value": 1.0, "low": 1.0, "high": 1.0})

@@ -168,16 +168,45 @@ def test_too_little_to_fit(folder):
     few = type(samples)(samples.picks[:5], samples.values[:5], "top1")
     with pytest.raises(BadInput, match="5 different networks are too few"):
         fit_tables(choices, few)
-    keep = samples.picks[:, 1] != 3
-    many = type(samples)(np.repeat(samples.picks[keep], 2, 0), np.repeat(samples.values[keep], 2), "top1")
-    with pytest.raises(BadInput, match="no sample has block1 = e6_k5"):
-        fit_tables(choices, many)
     with pytest.raises(BadInput, match="no predictor named 'magic'; available: bilinear, linear, quadratic"):
         fit_tables(choices, samples, predictor="magic")
     with pytest.raises(BadInput, match="scale must be"):
         fit_tables(choices, samples, scale="log")
     with pytest.raises(BadInput, match="at least 3"):
         check_tables(choices, fit_tables(choices, samples), type(samples)(samples.picks[:2], samples.values[:2], "t"))
+
+
+def test_options_that_no_network_has_are_guessed_with_a_wide_error_and_named(tmp_path):
+    """Kernel 5 and expansion 6 are worth alike in all blocks: what was not seen in one is known from the others."""
+    rng = np.random.default_rng(0)
+    labels = [f"e{e}_k{k}" for e in (3, 4, 6) for k in (3, 5)]
+    space = "".join(f'[[choices]]\nname = "s{i // 2}.block{i % 2}"\noptions = {labels}\n' for i in range(6))
+    (tmp_path / "space.toml").write_text(space)
+    choices = read_space(tmp_path / "space.toml")
+    worth = np.array([0.0, 1.0, 0.5, 1.5, 2.0, 3.0])  # and a little of every block's own
+    features = Features((6,) * 6, tuple(linear_terms(choices)))
+    truth = features.quadratic(70.0, np.concatenate([worth + 0.1 * rng.normal(size=6) for _ in range(6)]))
+    picks = rng.integers(6, size=(1000, 6))
+    values = truth.batch(picks) + 0.2 * rng.normal(size=len(picks))
+    seen = (picks[:, 2] != 5) & (picks[:, 4] != 0)
+    with open(tmp_path / "samples.csv", "w", newline="") as file:
+        rows = [[choices[i].options[p] for i, p in enumerate(row)] for row in picks[seen][:100]]
+        csv.writer(file).writerows([[*(c.name for c in choices), "top1"]])
+        csv.writer(file).writerows([[*row, value] for row, value in zip(rows, values[seen][:100], strict=True)])
+    files = ("--space", tmp_path / "space.toml", "--samples", tmp_path / "samples.csv", "--target", "top1")
+    out = run("fit", *files, "--scale", "value", "--out", tmp_path / "score.json")
+    assert "no network has s1.block0 = e6_k5, s2.block0 = e3_k3" in out
+    score = read_score(tmp_path / "score.json", choices)
+    assert score.facts["unseen"] == ["s1.block0 = e6_k5", "s2.block0 = e3_k3"]
+    assert score.facts["predictor"] == "linear"
+    assert int(score.form.linear[2].argmax()) == 5  # not the mean of its choice, which least squares alone would say
+    assert int(score.form.linear[4].argmin()) == 0
+    errors = score.form.errors.linear
+    assert errors[2][5] > 1.5 * errors[2][:5].max()
+    for choice, option in ((2, 5), (4, 0)):
+        others = np.delete(worth, option).mean()
+        assert abs(score.form.linear[choice][option] - (worth[option] - others)) < 3 * errors[choice][option]
+    assert check_tables(choices, score, _samples(picks, values))["kendall"]["value"] > 0.85
 
 
 def test_ranks_withstand_networks_that_failed():

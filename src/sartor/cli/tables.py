@@ -57,6 +57,12 @@ def fit(
     lines = [f"{how} of {len(table)} networks, written to {out}; held out in turn:"]
     for name, found in score.facts["held_out"].items():
         lines += [f"  {name}: Kendall {found['kendall']['value']:.3f}, Spearman {found['spearman']['value']:.3f}"]
+    if unseen := score.facts["unseen"]:
+        more = f" and {len(unseen) - 8} more" if len(unseen) > 8 else ""
+        lines += [
+            f"no network has {', '.join(unseen[:8])}{more}: what is said of them is a guess from options like them "
+            "(linear, with a wide error) or the mean of their choice. Measure some, or remove the option."
+        ]
     emit(score_json(score, choices), as_json, lambda: lines)
 
 

@@ -67,7 +67,15 @@ def low_rank(x: Centred, count: int, rng: np.random.Generator) -> tuple[Array, A
 
 
 def _by_gram(x: Centred, count: int) -> tuple[Array, Array]:
-    shares = np.asarray((x.matrix @ x.matrix.T).todense())  # how many features two samples have in common
+    return _spectrum(_shares(x.matrix), count)
+
+
+def _shares(matrix: csr_array) -> Array:
+    """How many features two samples have in common."""
+    return np.asarray((matrix @ matrix.T).todense(), np.float64)
+
+
+def _spectrum(shares: Array, count: int) -> tuple[Array, Array]:
     shares = shares - shares.mean(0)
     squares, left = np.linalg.eigh(shares - shares.mean(1)[:, None])
     real = min(count, int(np.count_nonzero(squares > 1e-12 * squares[-1:].max(initial=0.0))))
@@ -86,13 +94,19 @@ def choose(design: csr_array, y: Array, most: int, folds: int, rng: np.random.Ge
     """The number of components with the least squared error on held-out samples, over `folds` splits."""
     parts = np.array_split(rng.permutation(len(y)), folds)
     total = np.zeros(most)
+    shares = _shares(design) if len(y) <= min(2 * most, GRAM) else None  # what samples share is asked once, not a fold
     for held_out in parts:
         train = np.setdiff1d(np.arange(len(y)), held_out)
-        x = Centred.of(design[train])
-        left, values = low_rank(x, most, rng)
+        if shares is not None:
+            inner, outer = shares[np.ix_(train, train)], shares[np.ix_(held_out, train)]
+            left, values = _spectrum(inner, most)
+            outside = (outer - inner.mean(0)) @ left  # centring's other terms are constant along left, which sums to 0
+        else:
+            x = Centred.of(design[train])
+            left, values = low_rank(x, most, rng)
+            outside = Centred(design[held_out], x.mean).times(x.transposed_times(left))
         share = left.T @ (y[train] - y[train].mean()) / values**2
-        outside = Centred(design[held_out], x.mean)
-        predicted = y[train].mean() + np.cumsum(outside.times(x.transposed_times(left)) * share, axis=1)
+        predicted = y[train].mean() + np.cumsum(outside * share, axis=1)
         errors = ((predicted - y[held_out][:, None]) ** 2).sum(0)
         if len(errors):
             total += np.pad(errors, (0, most - len(errors)), mode="edge")

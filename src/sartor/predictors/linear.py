@@ -19,6 +19,7 @@ from sartor.core.quadratic import Quadratic
 from sartor.predictors.base import Predictor, check_samples
 from sartor.predictors.features import Features, Term, linear_terms
 from sartor.predictors.regression import regress
+from sartor.predictors.shrinkage import guess
 
 
 def contribution_features(choices: Sequence[Choice], per_hub: bool = False) -> Features:
@@ -35,7 +36,8 @@ class LeastSquares(Predictor):
     """Ridge regression on the active options, with standard errors for every coefficient.
 
     `ridge` is relative to the mean diagonal of the normal equations; None chooses it by generalised
-    cross-validation. The errors are those of the ridge estimate: they do not include its bias.
+    cross-validation. The errors are those of the ridge estimate: they do not include its bias. Options that no sample
+    has are guessed from those like them, with errors that say so (`shrinkage.guess`).
     """
 
     ridge: float | None = None
@@ -51,8 +53,13 @@ class LeastSquares(Predictor):
         """The coefficients, each choice's summing to zero over its options."""
         index, y, _ = check_samples(picks, targets, choices)
         features = contribution_features(choices, self.per_hub)
-        found = regress(features.design(index), features.contrasts(), y, ridge=self.ridge)
-        return features.quadratic(found.constant, found.weights, (found.constant_error, found.errors))
+        design = features.design(index)
+        found = regress(design, features.contrasts(), y, ridge=self.ridge)
+        weights, errors = found.weights, found.errors
+        seen = np.asarray(design.sum(0)).ravel() > 0
+        if not seen.all() and not self.per_hub:
+            weights, errors = guess(weights, errors, seen, choices)
+        return features.quadratic(found.constant, weights, (found.constant_error, errors))
 
 
 PLUGIN = LeastSquares

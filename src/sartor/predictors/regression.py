@@ -68,7 +68,7 @@ class Regression:
         penalty[1:] = 1.0  # the contrasts are orthonormal: this is the coefficients' own squared norm
         level = float(np.mean(np.diag(normal)[1:])) if len(normal) > 1 else 0.0
         if ridge is None:
-            ridge = _generalised_cross_validation(normal, right, penalty * level, float(w @ y**2), float(w.sum()))
+            ridge = _generalised_cross_validation(normal, right, level, float(w @ y**2))
         hessian = normal + np.diag(penalty * level * ridge)
         scale = np.sqrt(np.maximum(np.diag(hessian), 1e-300))
         if ridge == 0 and (len(y) < len(normal) or np.linalg.cond(hessian / np.outer(scale, scale)) > 1e12):
@@ -81,7 +81,7 @@ class Regression:
         residual = y - phi[0] - np.asarray(self.design @ (contrasts @ phi[1:]))
         inverse = cho_solve(factor, np.eye(len(phi)))
         covariance = _sandwich(self.design, contrasts, w * residual, clusters, inverse)
-        spread = np.sqrt(np.maximum(np.einsum("pi,ij,pj->p", contrasts, covariance[1:, 1:], contrasts), 0.0))
+        spread = np.sqrt(np.maximum(((contrasts @ covariance[1:, 1:]) * contrasts).sum(1), 0.0))
         return Fit(float(phi[0]), contrasts @ phi[1:], float(np.sqrt(covariance[0, 0])), spread, float(ridge))
 
 
@@ -118,15 +118,16 @@ def _cluster_sums(design: csr_array, scores: Array, clusters: Index, count: int)
     return np.asarray((member @ design).todense())
 
 
-def _generalised_cross_validation(normal: Array, right: Array, penalty: Array, squares: float, total: float) -> float:
-    """The ridge with the least ``RSS / (1 - df / n)^2``."""
-    best, least = float(GRID[-1]), np.inf
-    for ridge in GRID:
-        hessian = normal + np.diag(penalty * ridge)
-        inverse = np.linalg.inv(hessian + 1e-12 * np.trace(hessian) / len(hessian) * np.eye(len(hessian)))
-        phi = inverse @ right
-        rest = 1.0 - float(np.sum(inverse * normal)) / total
-        error = (squares - 2 * phi @ right + phi @ normal @ phi) / rest**2 if rest > 1e-3 else np.inf
-        if error < least:
-            best, least = float(ridge), float(error)
-    return best
+def _generalised_cross_validation(normal: Array, right: Array, level: float, squares: float) -> float:
+    """The ridge with the least ``RSS / (1 - df / n)^2``, all of them from one decomposition.
+
+    The constant has no penalty: without it, what is left is ``V diag(d) V'``, and every ridge adds to d alone.
+    """
+    total, sums = normal[0, 0], normal[0, 1:]
+    d, vectors = np.linalg.eigh(normal[1:, 1:] - np.outer(sums, sums) / total)
+    d, z = np.maximum(d, 0.0)[:, None], (vectors.T @ (right[1:] - sums * right[0] / total))[:, None]
+    with_ridge = d + level * GRID
+    explained = (z**2 * (with_ridge + level * GRID) / with_ridge**2).sum(0)
+    rest = 1.0 - (1.0 + (d / with_ridge).sum(0)) / total
+    errors = np.where(rest > 1e-3, (squares - right[0] ** 2 / total - explained) / np.maximum(rest, 1e-3) ** 2, np.inf)
+    return float(GRID[np.argmin(errors)]) if np.isfinite(errors).any() else float(GRID[-1])

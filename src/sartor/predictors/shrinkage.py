@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 from scipy.linalg.lapack import dpotri
 from scipy.optimize import minimize
@@ -43,10 +44,34 @@ def shrink_score(score: Quadratic, choices: Sequence[Choice], parse: Parse = fac
     value, error = contributions_of(score, choices)
     scale = _scale(value)
     noise = np.diag((error / scale) ** 2 + _LEAST)
-    mean, spread = _posterior(
-        _prior(value / scale, noise, likenesses(choices, parse)), noise, value / scale, len(value)
-    )
+    kernels = likenesses(choices, parse)
+    prior = _mixed(_variances(value / scale, noise, kernels), kernels)
+    mean, spread = _posterior(prior, noise, value / scale, len(value))
     return _with_contributions(score, choices, scale * mean, scale * spread)
+
+
+@on_one_thread
+def guess(
+    value: Array, error: Array, seen: NDArray[np.bool_], choices: Sequence[Choice], parse: Parse = factors
+) -> tuple[Array, Array]:
+    """Contributions and errors with those of options that no measurement has `seen` put in; the others stay.
+
+    An unseen option is worth what options like it are, as far as the seen ones show that likeness matters. Its error
+    is the posterior's, and as much again as such guesses of the seen options, each left out in turn, would be off: the
+    most likely prior is too sure of itself.
+    """
+    kernels, scale = likenesses(choices, parse), _scale(value[seen])
+    known, noise = value[seen] / scale, np.diag((error[seen] / scale) ** 2 + _LEAST)
+    among = np.ascontiguousarray(kernels[:, seen][:, :, seen])
+    prior = _mixed(_variances(known, noise, among), kernels)
+    cross = prior[np.ix_(~seen, seen)]
+    inverse = cho_solve(cho_factor(prior[np.ix_(seen, seen)] + noise), np.eye(len(known)))
+    left_out = (inverse @ known) / np.diag(inverse)
+    value, error = value.copy(), error.copy()
+    value[~seen] = scale * (cross @ inverse @ known)
+    spread = np.diag(prior)[~seen] - ((cross @ inverse) * cross).sum(1)
+    error[~seen] = scale * np.sqrt(np.maximum(spread, 0.0) + np.mean(left_out**2))
+    return value, error
 
 
 @on_one_thread
@@ -60,7 +85,8 @@ def shrink_with_hint(
     both = np.diag(correlation * error * spread)
     noise = np.block([[np.diag(error**2 + _LEAST), both], [both, np.diag(spread**2 + _LEAST)]])
     values, kernels = np.concatenate([value / scale, other / unit]), likenesses(choices, parse)
-    alone = [_prior(values[p], noise[p, p], kernels) for p in (slice(count), slice(count, None))]
+    halves = (slice(count), slice(count, None))
+    alone = [_mixed(_variances(values[p], noise[p, p], kernels), kernels) for p in halves]
     # The most likely prior ranks best, but its deviations, which take it for certain, are a fifth or more too small.
     means, _ = _posterior(_prior_with_hint(values, noise, *alone, caution=0.0), noise, values, count)
     _, spreads = _posterior(_prior_with_hint(values, noise, *alone, caution=0.5), noise, values, count)
@@ -133,18 +159,19 @@ def likenesses(choices: Sequence[Choice], parse: Parse = factors) -> Array:
     return np.stack(list({kernel.tobytes(): kernel for kernel in found}.values()))
 
 
-def _prior(value: Array, noise: Array, kernels: Array) -> Array:
-    """The covariance of greatest marginal likelihood; `value` is scaled to a mean square of one."""
+def _mixed(variances: Array, kernels: Array) -> Array:
+    return np.asarray(np.tensordot(variances, kernels, 1))
+
+
+def _variances(value: Array, noise: Array, kernels: Array) -> Array:
+    """The kernels' variances of greatest marginal likelihood; `value` is scaled to a mean square of one."""
     many, flat = len(kernels), kernels.reshape(len(kernels), -1)
 
-    def mixed(logs: Array) -> Array:
-        return np.asarray(np.tensordot(np.exp(logs), kernels, 1))
-
     def misfit(logs: Array) -> tuple[float, Array]:
-        height, slope = _misfit(value, mixed(logs) + noise)
+        height, slope = _misfit(value, _mixed(np.exp(logs), kernels) + noise)
         return height, np.exp(logs) * (flat @ slope.ravel())
 
-    return mixed(_least(misfit, np.full(many, np.log(1.0 / many)), [_LOGS] * many))
+    return np.exp(_least(misfit, np.full(many, np.log(1.0 / many)), [_LOGS] * many))
 
 
 def _prior_with_hint(values: Array, noise: Array, own: Array, hint: Array, *, caution: float) -> Array:

@@ -20,6 +20,7 @@ from sartor.core.arch import Choice
 from sartor.core.errors import BadInput, Infeasible, SolverError
 from sartor.core.quadratic import Array, Limit, Quadratic
 from sartor.core.registry import PREDICTORS
+from sartor.core.threads import on_one_thread
 from sartor.core.units import parse, show
 from sartor.insight.ranking import quality
 from sartor.predictors.base import Predictor
@@ -51,6 +52,7 @@ SECONDS = 10.0  # for each of them
 MANY = 2000  # networks from which on fewer resamples do
 
 
+@on_one_thread
 def fit_tables(
     choices: Sequence[Choice],
     samples: Samples,
@@ -66,7 +68,8 @@ def fit_tables(
     failed to train then do not outweigh all the others. ``auto`` takes the predictor and the scale
     with the best Kendall correlation on held-out samples, over five folds; what was tried is in the
     score's facts. `predictor` is a name, ``package.module:Class``, or a `Predictor`. A target with a unit of
-    time, size or count is a cost, and stays as it is.
+    time, size or count is a cost, and stays as it is. Options that no sample has are ``unseen`` in the facts: `linear`
+    guesses them from those like them, with wide errors; the others take them for the mean of their choice.
     """
     if predictor == "auto":
         names = dict.fromkeys(("linear", *PREDICTORS.names()))  # the simplest first: it wins a tie
@@ -75,7 +78,7 @@ def fit_tables(
         offered = {PREDICTORS.reference(predictor): PREDICTORS.make(predictor)}
     if scale not in ("auto", "value", "rank"):
         raise BadInput(f"scale must be auto, value or rank, but got {scale!r}.")
-    _enough(choices, samples)
+    unseen = _unseen(choices, samples)
     scales = [scale] if scale != "auto" else ["value"] if is_unit(unit) else ["value", "rank"]
     tried = {(name, how): _held_out(offered[name], how, choices, samples, seed) for how in scales for name in offered}
     found = {f"{name}, {how}": _quality(p, samples.values, seed, 200) for (name, how), p in tried.items()}
@@ -84,7 +87,14 @@ def fit_tables(
     form = offered[name].fit(samples.picks, goal, choices, np.random.default_rng(seed))
     if not isinstance(form, Quadratic):
         raise BadInput(f"a score must be a Quadratic, but the predictor {name} returned a {type(form).__name__}.")
-    facts = {"predictor": name, "fitted_to": how, "samples": len(samples), "seed": seed, "held_out": found}
+    facts = {
+        "predictor": name,
+        "fitted_to": how,
+        "samples": len(samples),
+        "seed": seed,
+        "unseen": unseen,
+        "held_out": found,
+    }
     back = None if how == "value" else _back(tried[name, how], samples.values)
     return Score(form, samples.target, unit, facts, back)
 
@@ -101,24 +111,22 @@ def _back(predicted: Array, measured: Array) -> tuple[Array, Array]:
     return predicted[order][keep], values[keep]
 
 
-def _enough(choices: Sequence[Choice], samples: Samples) -> None:
-    """Every option must have been seen, and there must be a sample per coefficient of the additive score."""
-    need = 1 + sum(len(c.options) - 1 for c in choices)
-    if len(samples) < max(need, LEAST):
-        raise BadInput(
-            f"{len(samples)} different networks are too few: this space needs at least {max(need, LEAST)}, "
-            "and a few times as many for a good ranking."
-        )
-    unseen = []
+def _unseen(choices: Sequence[Choice], samples: Samples) -> list[str]:
+    """The options that no sample has; raises BadInput where there is not a sample for each coefficient of the rest."""
+    need, unseen = 1, []
     for i, choice in enumerate(choices):
         runs = np.ones(len(samples), bool)
         for other, allowed in choice.needs:
             runs &= np.isin(samples.picks[:, other], allowed)
         seen = set(samples.picks[runs, i].tolist())
+        need += max(0, len(seen) - 1)
         unseen += [f"{choice.name} = {label}" for a, label in enumerate(choice.options) if a not in seen]
-    if unseen:
-        more = f" and {len(unseen) - 8} more" if len(unseen) > 8 else ""
-        raise BadInput(f"no sample has {', '.join(unseen[:8])}{more}: measure some, or remove the option.")
+    if len(samples) < max(need, LEAST):
+        raise BadInput(
+            f"{len(samples)} different networks are too few: this space needs at least {max(need, LEAST)}, "
+            "and a few times as many for a good ranking."
+        )
+    return unseen
 
 
 def _held_out(predictor: Predictor, scale: str, choices: Sequence[Choice], samples: Samples, seed: int) -> Array:
