@@ -8,16 +8,20 @@ import numpy as np
 import pytest
 import tiny
 import torch
+from scipy.stats import kendalltau
 
-from sartor.core.arch import Arch
+from sartor.core.arch import Arch, Choice
 from sartor.core.errors import BadInput
-from sartor.core.quadratic import Quadratic
+from sartor.core.quadratic import Quadratic, while_active
 from sartor.core.registry import SPACES
+from sartor.data.open import open_data
 from sartor.engine.evaluate import correct
+from sartor.insight.explain import explain
 from sartor.methods.binas.method import BINAS
 from sartor.methods.binas.outcomes import Outcomes
-from sartor.predictors.contributions import assemble
+from sartor.predictors.contributions import assemble, entries, force
 from sartor.predictors.shrinkage import contributions_of
+from sartor.runs.schema.search import Facts, ScoreFile
 
 SPACE = SPACES["mobile"]()
 IMAGES, PASSES = 600, 40
@@ -91,3 +95,72 @@ def test_held_out_networks_are_measured_on_mirror_images_where_training_mirrors(
         np.testing.assert_allclose(
             [measured, *halves], 100 * np.array([v.mean() for v in (right, right[::2], right[1::2])])
         )
+
+
+# Two stages of the mobile space in small: blocks 3 and 4 run in deep stages only, block 2 in all of them.
+STAGES = tuple(
+    Choice(f"stage{s}.{name}", options, tuple((5 * s + o, allowed) for o, allowed in needs))
+    for s in range(2)
+    for name, options, needs in (
+        ("depth", ("2", "3", "4"), ()),
+        ("block1", ("k3", "k5", "k7"), ()),
+        ("block2", ("k3", "k5", "k7"), ((0, (0, 1, 2)),)),
+        ("block3", ("k3", "k5", "k7"), ((0, (1, 2)),)),
+        ("block4", ("k3", "k5", "k7"), ((0, (2,)),)),
+    )
+)
+STEP = 6.0  # percent that a stage gains by every further block, whichever it is
+
+
+def planted_job(path):
+    """Images that are right on a path whose planted accuracy is above their own brightness in percent, and the truth."""
+    rng = np.random.default_rng(0)
+    rows = [STEP * np.arange(-1.0, 2.0) if i % 5 == 0 else rng.normal(0, 3.0, 3) for i in range(10)]
+    truth = while_active(STAGES, {i: row - row.mean() for i, row in enumerate(rows)}, 50.0)
+    brightness = np.arange(512) % 256
+    x = np.repeat(brightness, 64).reshape(-1, 8, 8).astype(np.uint8)
+    y = np.arange(512) // 256
+    x[:, 0, 0] = 255 * y
+    job = tiny.job(path)
+    images = open_data((x, y))
+    space = SimpleNamespace(
+        choices=STAGES,
+        sizes=(3,) * 10,
+        sample_picks=lambda rng, count: rng.integers(3, size=(count, 10)),
+    )
+    splits = replace(job.splits, val=np.arange(512))
+    feed = replace(job.feed, images=images, mean=(0.0,), std=(2.55,))
+
+    def net(images, who):
+        right = images[:, 0, 4, 4] < torch.from_numpy(truth.batch(who))
+        label = images[:, 0, 0, 0] > 50
+        return torch.nn.functional.one_hot((right == label).long(), 2).float()
+
+    return replace(job, space=space, task=images.task, feed=feed, splits=splits), net, truth
+
+
+@pytest.mark.parametrize("estimator", ["joint", "paper"])
+def test_both_estimators_on_a_planted_additive_accuracy(tmp_path, estimator):
+    """Ours is the truth but for noise; the paper's equation 3 counts depths again in their blocks, explanations do not."""
+    job, net, truth = planted_job(tmp_path)
+    method = BINAS(estimator=estimator, outcome="right", shrink=False, focus=False, mirror=False, passes=40)
+    score = method._measure(job, net)
+    every = np.random.default_rng(1).integers(3, size=(1000, 10))
+    slope = np.polyfit(truth.batch(every), score.batch(every), 1)[0]
+    kendall = kendalltau(truth.batch(every), score.batch(every)).statistic
+    if estimator == "joint":
+        assert abs(slope - 1) < 0.05
+        assert kendall > 0.95
+    else:
+        exact = [truth.batch(force(every, e.condition)).mean() for e in entries(STAGES)] - truth.batch(every).mean()
+        printed = assemble(STAGES, job.space.sizes, 50.0, np.array(exact))
+        assert np.corrcoef(score.batch(every), printed.batch(every))[0, 1] > 0.99  # equation 3 as it stands
+        assert slope > 1.2
+        assert kendall < 0.93
+    learnt = ScoreFile("binas", "%", None, Facts(others={"estimator": estimator}), STAGES, score)
+    told = explain(learnt.explained, STAGES, {})
+    depths = [line["gain"] for line in told["decisions"] if line["factor"] == "depth"]
+    np.testing.assert_allclose(depths, [STEP] * 4, atol=0.8)
+    kernels = [line["gain"] for line in told["decisions"] if line["factor"] == "kernel"]
+    exact = [line["gain"] for line in explain(truth, STAGES, {})["decisions"] if line["factor"] == "kernel"]
+    np.testing.assert_allclose(kernels, exact, atol=1.2)

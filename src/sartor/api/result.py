@@ -122,7 +122,7 @@ class Result:
         learnt, given = read_file(self._search / ScoreFile.NAME, ScoreFile), self._run.load(SolutionFile).drawing
         costs = {name: table.form for name, table in self.tables.items()}
         drawing = Drawing.from_json(given) if given else Drawing()
-        found = explain(learnt.score, learnt.choices, costs, parse=drawn(drawing))
+        found = explain(learnt.explained, learnt.choices, costs, parse=drawn(drawing))
         return {**found, "shadow_prices": shadow_prices(self.frontier)}
 
     @cached_property

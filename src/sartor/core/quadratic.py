@@ -203,6 +203,25 @@ def while_active(choices: Sequence[Choice], rows: Mapping[int, Array], constant:
     return Quadratic(tuple(len(c.options) for c in choices), constant, linear, pairs)
 
 
+def counted_once(score: Quadratic, choices: Sequence[Choice]) -> Quadratic:
+    """A score of equation 3's contributions (BINAS) with those of the depths taken out of their blocks'.
+
+    A block is measured at a depth that runs it, and compared with E[Acc]: what that depth adds is in the block's
+    number, too. Between networks of one depth nothing changes; between depths it then counts once, as it was measured.
+    """
+    linear, pairs = dict(score.linear), dict(score.pairs)
+    for i, choice in enumerate(choices):
+        for other, allowed in choice.needs:
+            own, key = score.linear[other][allowed[0]], (min(i, other), max(i, other))
+            if i in linear:
+                linear[i] = linear[i] - own
+            else:
+                table = pairs[key].copy()
+                (table if other < i else table.T)[list(allowed)] -= own
+                pairs[key] = table
+    return Quadratic(score.sizes, score.constant, linear, pairs, errors=score.errors)
+
+
 def additive(sizes: Sequence[int], terms: Sequence[tuple[tuple[tuple[int, int], ...], float]]) -> Quadratic:
     """Sum of prices, each due when all of its ``(choice, option)`` conditions are picked.
 

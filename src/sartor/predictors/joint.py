@@ -1,13 +1,16 @@
-"""All decisions at once: every contribution of equation 3 from one set of fully random paths.
+"""All decisions at once: what each adds to the accuracy, from one set of fully random paths.
 
 Each validation image runs through several networks drawn uniformly; an outcome (right or wrong, or
 the probability of the right class) then speaks about every decision on its path, where the paper's
 protocol spends a validation epoch on each decision alone.
 
-Two estimators. *Conditional means* are equation 3 itself, restricted to the paths that meet the
-condition. *Least squares* in the same basis uses every path on which a block runs, and accounts for
-the other decisions instead of averaging over them; in the limit, for an additive accuracy, both are
-the same numbers.
+Two estimators. *Least squares*, the method's own, in the basis of equation 4: the contributions whose sum over a
+network's active decisions comes nearest to its accuracy, from every path on which a block runs; where the accuracy is
+such a sum, they are its terms. *Conditional means* are the paths that meet equation 3's condition. Against their
+context (the same depth) they have the same limit for such an accuracy. Against E[Acc], as equation 3 is printed, a
+block's contribution holds that of the depth it is measured at as well, and the sum counts the depth again for every
+block that it switches on: on a planted sum in BINAS's space its predictions spread 1.3 times as far as the truth, and
+rank it at a Kendall correlation of 0.84, however long one measures. ``estimator="paper"`` is that.
 
 An image's difficulty is most of an outcome's variance and tells nothing about decisions. The mean
 over the image's *other* paths is independent of the path at hand, so that any multiple of it may be

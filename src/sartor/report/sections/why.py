@@ -21,7 +21,7 @@ def why(files: Files) -> dict[str, Any] | None:
     costs = {axis: tables[axis].form} if axis in tables else {}
     unit = percent_suffix(files.unit).strip() or files.unit
     found = explain(
-        learnt.score,
+        learnt.explained,
         learnt.choices,
         costs,
         parse=drawn(files.drawing),

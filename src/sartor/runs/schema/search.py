@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from sartor.core.arch import Choice
-from sartor.core.quadratic import Quadratic
+from sartor.core.quadratic import Quadratic, counted_once
 from sartor.core.task import Task
 from sartor.runs.codec import RunFile, formerly, rest
 from sartor.runs.schema.shapes import Epoch, Floats, Ints
@@ -189,6 +189,12 @@ class ScoreFile(RunFile):
     facts: Facts
     choices: tuple[Choice, ...]
     score: Quadratic
+
+    @property
+    def explained(self) -> Quadratic:
+        """The score that explanations read: every decision's own worth, also where BINAS measured as in its paper."""
+        paper = self.facts.others.get("estimator") == "paper"
+        return counted_once(self.score, self.choices) if paper else self.score
 
 
 @dataclass(frozen=True)
