@@ -113,7 +113,7 @@ STEP = 6.0  # percent that a stage gains by every further block, whichever it is
 
 
 def planted_job(path):
-    """Images that are right on a path whose planted accuracy is above their own brightness in percent, and the truth."""
+    """Images that are right on paths whose planted accuracy exceeds their brightness (in percent), and the truth."""
     rng = np.random.default_rng(0)
     rows = [STEP * np.arange(-1.0, 2.0) if i % 5 == 0 else rng.normal(0, 3.0, 3) for i in range(10)]
     truth = while_active(STAGES, {i: row - row.mean() for i, row in enumerate(rows)}, 50.0)
@@ -141,7 +141,7 @@ def planted_job(path):
 
 @pytest.mark.parametrize("estimator", ["joint", "paper"])
 def test_both_estimators_on_a_planted_additive_accuracy(tmp_path, estimator):
-    """Ours is the truth but for noise; the paper's equation 3 counts depths again in their blocks, explanations do not."""
+    """Ours is the truth but for noise; equation 3 counts depths again in their blocks, explanations do not."""
     job, net, truth = planted_job(tmp_path)
     method = BINAS(estimator=estimator, outcome="right", shrink=False, focus=False, mirror=False, passes=40)
     score = method._measure(job, net)
