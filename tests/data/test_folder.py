@@ -518,3 +518,12 @@ def test_the_shared_photos_open(tmp_path):
         file.extractall(tmp_path)
     images = open_data(tmp_path)
     assert (len(images), images.task.classes, images.task.image) == (1000, 20, 64)
+
+
+def test_class_folders_whose_names_are_no_text_stay_apart(tmp_path):
+    for name in (b"\xff", b"\xfe"):
+        folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name))
+        folder.mkdir()
+        for n in range(4):
+            Image.new("RGB", (12, 12), (40 * n, 90, 7)).save(folder / f"{n}.png")
+    assert open_data(tmp_path).class_names == ("\\xfe", "\\xff")

@@ -1,4 +1,5 @@
 import csv
+import gzip
 import importlib.util
 import json
 import math
@@ -96,12 +97,26 @@ def test_bad_spaces(tmp_path, text, message):
         ("depth,block1,block3,top1\n2,e3_k3,,much", "top1 must be a number, but is 'much'"),
         ("depth,block1,block3,top1\n2,e3_k3,,nan", "top1 must be a number"),
         ("depth,block1,block3,top1\n2,e3_k3,,1\n2,e3_k3,,2", "lines 2 and 3 are the same network"),
+        ("depth,block1,block3,top1\n2,e3_k3,,1,7", "line 2 must have 4 cells"),
+        ("depth,block1,block3,top1\n2,e3_k3", "line 2 must have 4 cells"),
+        ("depth,block1,block3,top1,top1\n2,e3_k3,,1,7", "has 'top1' twice"),
+        (f"depth,block1,block3,top1\n2,e3_k3,{'x' * 140_000},1", "this is no CSV: field larger"),
     ],
 )
 def test_bad_samples(folder, rows, message):
     (folder / "bad.csv").write_text(rows)
     with pytest.raises(BadInput, match=message):
         read_samples(folder / "bad.csv", read_space(folder / "space.toml"), "top1")
+
+
+def test_a_broken_gzip_is_refused(folder):
+    choices, packed = read_space(folder / "space.toml"), bytearray(gzip.compress((folder / "samples.csv").read_bytes()))
+    for place in range(10, len(packed), 7):
+        packed[place] ^= 0xFF
+        (folder / "s.csv.gz").write_bytes(packed)
+        with pytest.raises(BadInput, match=r"s\.csv\.gz"):
+            read_samples(folder / "s.csv.gz", choices, "top1")
+        packed[place] ^= 0xFF
 
 
 def test_repeated_measurements_are_averaged_on_request(folder):

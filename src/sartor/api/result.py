@@ -103,7 +103,10 @@ class Result:
         if not len(images):
             return []
         found: list[dict[str, Any]] = []
-        for row in self.task.probabilities(self._onnx.logits(self._pixels(images))):
+        logits = self._onnx.logits(self._pixels(images))
+        if logits.shape[1:] != (len(self.labels),):
+            raise RunError(f"{self.path}/model: {len(self.labels)} labels do not fit outputs of {logits.shape[1:]}.")
+        for row in self.task.probabilities(logits):
             chances = {self.labels[k]: float(row[k]) for k in np.argsort(-row)}
             found.append({"label": next(iter(chances)), "probabilities": chances})
             if isinstance(self.task, MultiLabel):

@@ -20,6 +20,7 @@ SpaceName = Annotated[str, typer.Option("--space", help="The search space.")]
 Sets = Annotated[list[str] | None, typer.Option("--set", help="Any option, e.g. method.mu=1 or space.cells=1.")]
 # What ranked best together on NAS-Bench-201, CIFAR-10: reproduce/nasi_proxies.py.
 BEST = "synflow,jacob_cov,expressivity,zico,params"
+FIGURES = (".png", ".svg", ".pdf")
 Device = Annotated[str, typer.Option("--device", help="cpu or cuda.")]
 Workers = Annotated[int, typer.Option("--workers", help="Processes that measure proxies, one thread each.", min=1)]
 Batch = Annotated[int, typer.Option("--batch", help="Images of a proxy's batch.", min=2)]
@@ -154,6 +155,8 @@ def score(
     from sartor.proxies.scoring import Scoring
     from sartor.spaces.capabilities import sketch
 
+    if plot is not None:
+        _check_plot(plot)
     options, streams = _options(set_, "space", "proxy"), Seeds(seed)
     images = None if data == "noise" else open_data(data, image)
     task = images.task if images is not None else Task(10, image or 32)
@@ -178,11 +181,22 @@ def score(
     emit({"networks": rows, "per_second": speed, "batch": len(ready[1])}, as_json, lambda: _ranked(rows, speed))
 
 
+def _check_plot(path: Path) -> None:
+    """Refuse a figure that could not be written, before anything is measured for it."""
+    from sartor.core.errors import BadInput
+    from sartor.runs.directory import check_writable
+
+    if path.suffix.lower() not in FIGURES:
+        raise BadInput(f"--plot must end in {', '.join(FIGURES)}, but is {str(path)!r}.")
+    check_writable(path)
+
+
 def _plot(path: Path, values: dict[str, Any]) -> None:
     """Scatter of the ranks of every pair of proxies."""
     from scipy.stats import rankdata
 
     from sartor.core.errors import require
+    from sartor.runs.directory import atomic
 
     require("matplotlib", "figures").use("Agg")
     plt: Any = require("matplotlib.pyplot", "figures")
@@ -193,7 +207,8 @@ def _plot(path: Path, values: dict[str, Any]) -> None:
             axes[i][j].scatter(rankdata(values[b]), rankdata(values[a]), s=3)
             axes[i][j].set(xticks=[], yticks=[], xlabel=b if i == len(names) - 1 else "", ylabel=a if j == 0 else "")
     figure.tight_layout()
-    figure.savefig(path)
+    with atomic(path) as tmp:
+        figure.savefig(tmp, format=path.suffix[1:].lower())
     plt.close(figure)
 
 

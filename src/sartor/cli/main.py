@@ -164,9 +164,11 @@ def measure(
     from sartor.core.task import Task
     from sartor.costs.base import cache_folder
     from sartor.pipeline.options import Fit, Plug
-    from sartor.runs.directory import write_json
+    from sartor.runs.directory import check_writable, write_json
     from sartor.runs.progress import Reporter
 
+    if out is not None:
+        check_writable(out)
     options: dict[str, Any] = {"device": device}
     for setting in set_ or []:
         assign(options, setting)

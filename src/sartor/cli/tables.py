@@ -46,9 +46,11 @@ def fit(
     as_json: AsJson = False,
 ) -> None:
     """Fit a score to measured networks."""
+    from sartor.runs.directory import check_writable
     from sartor.tables.files import read_samples, read_space, score_json, write_score
     from sartor.tables.fit import fit_tables
 
+    check_writable(out)
     choices = read_space(space)
     table = read_samples(samples, choices, target, repeats)
     score = fit_tables(choices, table, predictor=predictor, scale=scale, unit=unit, seed=seed)
@@ -77,10 +79,11 @@ def frontier(
 ) -> None:
     """Every best trade-off of the score against a cost, inside limits on the others."""
     from sartor.core.units import show
-    from sartor.runs.directory import write_json
+    from sartor.runs.directory import check_writable, write_json
     from sartor.tables.files import read_score, read_space
     from sartor.tables.fit import frontier_tables, limits_from, open_costs
 
+    check_writable(out)
     choices = read_space(space)
     costs = open_costs(cost, choices)
     fitted = read_score(score, choices)
@@ -88,7 +91,7 @@ def frontier(
     data = points.to_json(choices, fitted, costs)
     write_json(out, data)
     kind, front = costs[points.axis].kind, points.front
-    whole = "all of them, proven" if points.complete else "the best at evenly spaced budgets"
+    whole = points.said
     lines = [f"{len(front)} networks against {points.axis} ({whole}), written to {out}"]
     for n in sorted({round(x) for x in [i * (len(front) - 1) / 9 for i in range(10)]}):
         lines.append(f"  {show(float(front.cost[n]), kind):>12}  {fitted.target} {data['points'][n]['predicted']:.5g}")

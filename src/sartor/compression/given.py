@@ -91,6 +91,10 @@ def open_network(model: str, task: Task, weights: str | None = None, trusted: bo
             "makes the network, package.module:function, and its weights as safetensors with --weights."
         )
     if path.is_dir():
+        if weights is not None:
+            raise BadInput(
+                f"--weights are for a network that a function makes, but {model} brings its own. Leave it out."
+            )
         return reopen(path, trusted=trusted)
     net = _make(model, task)
     if weights is not None:
@@ -136,7 +140,10 @@ def _make(model: str, task: Task) -> nn.Module:
 
 def _check(net: nn.Module, task: Task, model: str) -> None:
     """Images in, one logit a class out."""
-    x = torch.zeros(2, task.channels, task.image, task.image, device=next(iter(net.parameters())).device)
+    first = next(net.parameters(), None)
+    if first is None:
+        raise BadInput(f"{model} must be a network with weights, but has none: there is nothing to make smaller.")
+    x = torch.zeros(2, task.channels, task.image, task.image, device=first.device)
     try:
         with evaluating(net):
             out = net(x)

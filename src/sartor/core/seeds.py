@@ -8,8 +8,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sartor.core.errors import BadInput
+
 if TYPE_CHECKING:
     import torch
+
+
+def checked(seed: int) -> int:
+    """The seed, which numpy wants to be none below zero."""
+    if seed < 0:
+        raise BadInput(f"a seed at least 0 is needed, but it is {seed}.")
+    return seed
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +26,9 @@ class Seeds:
     """Streams are functions of (root, purpose, moment), so resuming at a moment needs no saved state."""
 
     root: int
+
+    def __post_init__(self) -> None:
+        checked(self.root)
 
     def rng(self, purpose: str, *moment: int) -> np.random.Generator:
         """A numpy stream; adding a purpose never shifts the others."""

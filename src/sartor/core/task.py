@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from sartor.core.errors import RunError
+from sartor.core.errors import BadInput, RunError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,6 +33,11 @@ class Task:
     metric: ClassVar[str] = "accuracy"  # of a whole split, in percent: `measure`
     outcome: ClassVar[str] = "accuracy"  # the mean of `right`; a metric need not be a mean over images
     output: ClassVar[str] = "logits; softmax over the last axis gives probabilities"
+
+    def __post_init__(self) -> None:
+        for name, most in (("classes", 1_000_000), ("image", 16_384), ("channels", 4_096)):
+            if not 1 <= getattr(self, name) <= most:
+                raise BadInput(f"{name} must be 1 to {most}, but got {getattr(self, name)}.")
 
     def to_json(self) -> dict[str, Any]:
         """For the files of a run."""

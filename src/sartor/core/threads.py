@@ -1,19 +1,30 @@
-"""Linear algebra on one thread: the matrices here are small, and threads that wait for each other take longer.
+"""How many threads: as many as the machine has cores where a person decides, one for linear algebra.
 
-Beside other work on the machine, OpenBLAS's spinning threads made a decomposition of 500 columns take twenty times as
-long as one thread does.
+Its matrices are small here, and threads that wait for each other take longer: beside other work on the machine,
+OpenBLAS's spinning threads made a decomposition of 500 columns take twenty times as long as one thread does.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
 from threadpoolctl import threadpool_limits
 
+from sartor.core.errors import BadInput
+
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def bounded(count: int, name: str = "threads") -> int:
+    """The number, where this machine has as many cores; far more of them than that end a process without a word."""
+    cores = os.cpu_count() or 1
+    if not 1 <= count <= cores:
+        raise BadInput(f"{name} must be at least 1 and at most {cores}, the cores of this machine, but got {count}.")
+    return count
 
 
 def on_one_thread(function: Callable[P, T]) -> Callable[P, T]:

@@ -215,5 +215,11 @@ def statistics(images: Images, index: Index, most: int = 10_000) -> tuple[tuple[
         pixels += part.shape[1]
     mean = total / pixels
     std = (square / pixels - mean.square()).clamp(min=0).sqrt()
+    if (std < 1e-3).all():
+        colour = ", ".join(f"{m:.0f}" for m in mean.tolist())
+        raise BadInput(
+            f"the training images must show something, but all {len(index)} are one plain colour ({colour} of 255). "
+            "Look at the files: they may be empty, or masks instead of photos."
+        )
     std = torch.where(std < 1e-3, torch.ones_like(std), std)
     return tuple(mean.tolist()), tuple(std.tolist())

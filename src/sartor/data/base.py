@@ -27,8 +27,8 @@ Tick = Callable[[str, int, int], None]  # what is being done, how many are done,
 
 
 def shown(name: str | Path) -> str:
-    """A file name as text that can be printed: bytes that are no UTF-8 become the replacement character."""
-    return os.fsencode(name).decode("utf-8", "replace")
+    """A file name as text that can be printed: bytes that are no UTF-8 are written out, so that names stay apart."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 def silent(what: str, done: int, total: int) -> None:

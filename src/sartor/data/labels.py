@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -15,7 +16,12 @@ Named = tuple[Labels, tuple[str, ...]]
 
 
 def task_for(labels: Labels, classes: Sequence[str], image: int, channels: int) -> Task:
-    """What images with these labels are for."""
+    """What images with these labels are for; two classes of one name could not be told apart in any answer."""
+    name, count = Counter(classes).most_common(1)[0]
+    if count > 1:
+        raise BadInput(
+            f"class names must differ, but {count} classes are called {name!r}. Give each a name of its own."
+        )
     return (MultiLabel if labels.ndim == 2 else Task)(len(classes), image, channels)
 
 

@@ -23,6 +23,8 @@ def open_data(given: object, image: int | None = None, tick: Tick = silent, larg
     so; write ``./digits`` for the folder. ``package.module:name`` is called, if it can be, and what it gives is opened.
     """
     wish = Wish(check_side(image), largest, tick)
+    if isinstance(given, str) and not given.strip():
+        raise BadInput("data must be named, but the name is empty: give a folder (. is this one), or a name as digits.")
     if isinstance(given, str) and given.startswith(OBJECT):
         raise BadInput(f"the images were {given}. Give it again as `data`.")
     if is_code(given):

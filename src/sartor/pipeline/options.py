@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 from sartor.core.config import build, fields_of
 from sartor.core.errors import BadInput
 from sartor.core.registry import COSTS, METHODS, RUNTIMES, SOLVERS, SPACES, Registry
+from sartor.core.seeds import checked
+from sartor.core.threads import bounded
 from sartor.core.units import DURATION
 
 if TYPE_CHECKING:
@@ -89,8 +91,8 @@ class Options:
     train_options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.threads < 1 or self.seed < 0:
-            raise BadInput(f"threads must be at least 1 and seed at least 0, but got {self.threads} and {self.seed}.")
+        bounded(self.threads)
+        checked(self.seed)
         if self.solver.given == AUTO:
             Plug("milp", self.solver.options).make(SOLVERS)  # whose options these are
         else:

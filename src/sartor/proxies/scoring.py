@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sartor.core.arch import Arch
+from sartor.core.config import build
 from sartor.core.errors import BadInput
 from sartor.core.registry import COSTS, PROXIES
 from sartor.core.seeds import Seeds
@@ -46,14 +47,20 @@ class Scoring:
         if self.workers < 1:
             raise BadInput(f"workers >= 1 must hold, but got {self.workers}.")
         check_device(self.device)
+        self.proxies()  # refuses names and options before anything is measured
 
     def proxies(self) -> dict[str, Any]:
         """The proxies by their names, each with those of the options that it has."""
-        found = {}
-        for name in self.names:
-            cls = PROXIES[name]
-            found[name] = cls(**{k: v for k, v in self.options.items() if k in {f.name for f in fields(cls)}})
-        return found
+        own = {name: {f.name for f in fields(PROXIES[name])} for name in self.names}
+        known = set().union(*own.values())
+        nobodys = sorted(set(self.options) - known)
+        if nobodys:
+            has = ", ".join(sorted(known)) or "none"
+            raise BadInput(f"the proxies {', '.join(self.names)} have no option {', '.join(nobodys)}; they have {has}.")
+        return {
+            name: build(PROXIES[name], {k: v for k, v in self.options.items() if k in own[name]}, "proxy")
+            for name in self.names
+        }
 
     def __call__(self, archs: Sequence[Arch]) -> tuple[Values, dict[str, float]]:
         """Every proxy of every network, and networks per second of each proxy, of all workers together."""

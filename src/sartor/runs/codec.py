@@ -158,7 +158,12 @@ def _instance(kind: Any, data: Any, where: str) -> Any:
             values[field.name] = _decode(hints[field.name], left, where)
         elif field.name not in values and field.default is field.default_factory is dataclasses.MISSING:
             raise RunError(f"{_below(where, field.name.rstrip('_'))} is missing. {_DAMAGED}")
-    return kind(**values)
+    try:
+        return kind(**values)
+    except RunError:
+        raise
+    except BadInput as error:  # a type that checks its own values
+        raise RunError(f"{where.removesuffix(': ')}: {error} {_DAMAGED}") from error
 
 
 def _below(where: str, key: object) -> str:

@@ -7,10 +7,12 @@ was computed from it can no longer be trusted.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
 import os
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -43,6 +45,18 @@ def atomic(path: Path) -> Iterator[Path]:
         raise RunError(f"{path} must be writable, but: {error.strerror or error}.") from error
     finally:
         tmp.unlink(missing_ok=True)
+
+
+def check_writable(path: Path) -> Path:
+    """The path, where a file can be written: known before the work whose result goes there."""
+    folder = next(p for p in path.absolute().parents if p.exists())
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, "it is a folder")
+        with tempfile.TemporaryFile(dir=folder):
+            return path
+    except OSError as error:
+        raise RunError(f"{path} must be writable, but: {error.strerror or error}. Choose another place.") from error
 
 
 def write_json(path: Path, data: Any) -> None:

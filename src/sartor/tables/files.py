@@ -7,7 +7,7 @@ import gzip
 import io
 import json
 import math
-import tomllib
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +16,15 @@ from typing import Any
 import numpy as np
 
 from sartor.core.arch import Choice, active
+from sartor.core.config import read_toml_text
 from sartor.core.errors import BadInput
 from sartor.core.quadratic import Array, Quadratic, while_active
 from sartor.core.units import BYTES, COUNT, TIME
 from sartor.predictors.base import Index
 
 FORMAT = "sartor-score-1"
+REPEATS = ("error", "mean")
+_MOST = 1e15  # of a price: above it a sum of prices loses its ones
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,9 +72,9 @@ class Score:
 def read_space(path: Path) -> tuple[Choice, ...]:
     """The choices of ``space.toml``."""
     try:
-        data = tomllib.loads(_text(path))
-    except tomllib.TOMLDecodeError as error:
-        raise BadInput(f"{path} is not valid TOML: {error}.") from error
+        data = read_toml_text(_text(path))
+    except BadInput as error:
+        raise BadInput(f"{path}: {error}") from error
     return choices_from(data, str(path))
 
 
@@ -126,8 +129,9 @@ def read_samples(path: Path, choices: Sequence[Choice], target: str, repeats: st
     The same network with the same value counts once. With another value it is a contradiction, or,
     with ``repeats="mean"``, a repeated measurement that is averaged.
     """
-    reader = csv.DictReader(io.StringIO(_text(path)))
-    header = reader.fieldnames or []
+    if repeats not in REPEATS:
+        raise BadInput(f"repeats must be {' or '.join(REPEATS)}, but is {repeats!r}.")
+    header, lines = _rows(path)
     missing = [c.name for c in choices if c.name not in header]
     if missing:
         raise BadInput(f"{path} must have a column for every choice, but lacks {', '.join(missing)}.")
@@ -135,8 +139,7 @@ def read_samples(path: Path, choices: Sequence[Choice], target: str, repeats: st
         others = [h for h in header if h not in {c.name for c in choices}]
         raise BadInput(f"{path} has no target column {target!r}; besides the choices it has {_list(others)}.")
     found: dict[tuple[int, ...], list[tuple[int, float]]] = {}
-    for row in reader:
-        line = reader.line_num
+    for line, row in lines:
         picks = _picks(row, choices, f"{path}, line {line}")
         found.setdefault(picks, []).append((line, _value(row[target], target, f"{path}, line {line}")))
     values = []
@@ -153,8 +156,24 @@ def read_samples(path: Path, choices: Sequence[Choice], target: str, repeats: st
     return Samples(picks_array, np.array(values), target)
 
 
-def _picks(row: Mapping[str, str | None], choices: Sequence[Choice], where: str) -> tuple[int, ...]:
-    labels = [(row[c.name] or "").strip() for c in choices]
+def _rows(path: Path) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
+    """The columns' names, and every row with its line; an empty line is none."""
+    reader = csv.reader(io.StringIO(_text(path)))
+    try:
+        header, rows = next(reader, []), [(reader.line_num, cells) for cells in reader if cells]
+    except csv.Error as error:
+        raise BadInput(f"{path}, line {reader.line_num}: this is no CSV: {error}.") from error
+    twice = [name for n, name in enumerate(header) if name in header[:n]]
+    if twice:
+        raise BadInput(f"{path} must have every column once, but has {twice[0]!r} twice. Remove one of them.")
+    for line, cells in rows:
+        if len(cells) != len(header):
+            raise BadInput(f"{path}, line {line} must have {len(header)} cells as the first, but has {len(cells)}.")
+    return header, [(line, dict(zip(header, cells, strict=True))) for line, cells in rows]
+
+
+def _picks(row: Mapping[str, str], choices: Sequence[Choice], where: str) -> tuple[int, ...]:
+    labels = [row[c.name].strip() for c in choices]
     picks = []
     for choice, label in zip(choices, labels, strict=True):
         if label and label not in choice.options:
@@ -170,9 +189,9 @@ def _picks(row: Mapping[str, str | None], choices: Sequence[Choice], where: str)
     return tuple(picks)
 
 
-def _value(text: str | None, name: str, where: str) -> float:
+def _value(text: str, name: str, where: str) -> float:
     try:
-        value = float(text or "")
+        value = float(text)
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
@@ -205,7 +224,10 @@ def cost_from(data: Mapping[str, Any], choices: Sequence[Choice], name: str, whe
         i = _known(choice, names, where)
         vector = np.array([_number(p, f"{where}: {choice}") for p in _complete(prices, choices[i], where)])
         form = form + while_active(choices, {i: vector})
-    for n, pair in enumerate(data.get("pairs", [])):
+    pairs = data.get("pairs", [])
+    if not isinstance(pairs, list):
+        raise BadInput(f"{where}: pairs must be a list of tables, but is {pairs!r}.")
+    for n, pair in enumerate(pairs):
         form = form + _pair(_mapping(pair, f"{where}: pair {n + 1}"), choices, names, f"{where}: pair {n + 1}")
     return Cost(name, form * scale, kind, str(data.get("unit", "")))
 
@@ -247,8 +269,12 @@ def _kind(unit: str, where: str) -> tuple[str, float]:
     for kind in (TIME, BYTES, COUNT):
         if unit in kind.scales:
             return kind.name, kind.scales[unit]
-    known = ", ".join([*TIME.scales, *BYTES.scales, *(u for u in COUNT.scales if u and u not in BYTES.scales)])
-    raise BadInput(f"{where} must be one of {known}, or empty for plain counts, but is {unit!r}.")
+    raise BadInput(f"{where} must be one of {units()}, or empty for plain counts, but is {unit!r}.")
+
+
+def units() -> str:
+    """Every unit that a cost may have."""
+    return ", ".join([*TIME.scales, *BYTES.scales, *(u for u in COUNT.scales if u and u not in BYTES.scales)])
 
 
 def is_unit(unit: str) -> bool:
@@ -283,14 +309,27 @@ def read_score(path: Path, choices: Sequence[Choice]) -> Score:
         raise BadInput(f"{path} must be a score written by `sartor tables fit`.")
     if data.get("choices") != [[c.name, list(c.options)] for c in choices]:
         raise BadInput(f"{path} was fitted for another space: its choices or options differ.")
-    form = Quadratic.from_json(data["quadratic"])
+    try:
+        form = Quadratic.from_json(data["quadratic"])
+    except BadInput as error:
+        raise BadInput(f"{path}: {error}") from error
+    if form.sizes != tuple(len(c.options) for c in choices):
+        raise BadInput(f"{path} is damaged: its score is not of its own choices. Fit it again.")
     own = ("format", "target", "unit", "choices", "scale", "quadratic")
     facts = {k: v for k, v in data.items() if k not in own}
-    scale = None
-    if data.get("scale") is not None:
-        knots, values = (np.asarray(x, np.float64) for x in data["scale"])
-        scale = (knots, values)
+    scale = None if data.get("scale") is None else _scale(data["scale"], path)
     return Score(form, str(data.get("target", "")), str(data.get("unit", "")), facts, scale)
+
+
+def _scale(data: Any, path: Path) -> tuple[Array, Array]:
+    """Knots of the score, none below the one before, and the target's value at each."""
+    try:
+        knots, values = (np.asarray(x, np.float64).reshape(-1) for x in data)
+        if len(knots) == len(values) > 0 and np.isfinite([knots, values]).all() and (np.diff(knots) >= 0).all():
+            return knots, values
+    except (TypeError, ValueError):
+        pass
+    raise BadInput(f"{path} is damaged: scale must be two equally long lists of numbers, the first rising.")
 
 
 def _text(path: Path) -> str:
@@ -299,14 +338,16 @@ def _text(path: Path) -> str:
         return (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).decode("utf-8-sig")
     except OSError as error:
         raise BadInput(f"{path} must be a readable file, but {error.strerror or error}.") from error
-    except (UnicodeDecodeError, EOFError) as error:
-        raise BadInput(f"{path} must be text in UTF-8: {error}.") from error
+    except (UnicodeDecodeError, EOFError, zlib.error) as error:
+        raise BadInput(f"{path} must be text in UTF-8, or such text compressed by gzip: {error}.") from error
 
 
 def _json(path: Path) -> Mapping[str, Any]:
     try:
         return _mapping(json.loads(_text(path)), str(path))
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, BadInput):
+            raise
         raise BadInput(f"{path} is not valid JSON: {error}.") from error
 
 
@@ -317,8 +358,8 @@ def _mapping(value: Any, where: str) -> Mapping[str, Any]:
 
 
 def _number(value: Any, where: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise BadInput(f"{where} must be a number in the file's unit, but is {value!r}.")
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not -_MOST <= value <= _MOST:
+        raise BadInput(f"{where} must be a number in the file's unit, at most {_MOST:g}, but is {value!r}.")
     return float(value)
 
 

@@ -20,6 +20,7 @@ from sartor.core.arch import Choice
 from sartor.core.errors import BadInput, Infeasible, SolverError
 from sartor.core.quadratic import Array, Limit, Quadratic
 from sartor.core.registry import PREDICTORS
+from sartor.core.seeds import checked
 from sartor.core.threads import on_one_thread
 from sartor.core.units import parse, show
 from sartor.insight.ranking import quality
@@ -38,6 +39,7 @@ from sartor.tables.files import (
     read_samples,
     read_score,
     read_space,
+    units,
 )
 
 __all__ = [
@@ -76,6 +78,9 @@ def fit_tables(
         offered = {name: made for name in names if (made := PREDICTORS.make(name)).suits(choices)}
     else:
         offered = {PREDICTORS.reference(predictor): PREDICTORS.make(predictor)}
+    checked(seed)
+    if unit and unit != "%" and not is_unit(unit):
+        raise BadInput(f"the unit must be one of {units()}, % or empty, but is {unit!r}.")
     if scale not in ("auto", "value", "rank"):
         raise BadInput(f"scale must be auto, value or rank, but got {scale!r}.")
     unseen = _unseen(choices, samples)
@@ -149,6 +154,7 @@ def check_tables(choices: Sequence[Choice], score: Score, samples: Samples, *, s
     """Kendall, Spearman and mean squared error of the score on other measured networks, with 95 % intervals."""
     if len(samples) < 3:
         raise BadInput(f"a ranking needs at least 3 different networks, but there are {len(samples)}.")
+    checked(seed)
     ranks = _quality(score.form.batch(samples.picks), samples.values, seed)
     errors = _quality(score.values(samples.picks), samples.values, seed) if score.scale is not None else ranks
     return {"target": samples.target, **ranks, "mse": errors["mse"]}
@@ -156,11 +162,22 @@ def check_tables(choices: Sequence[Choice], score: Score, samples: Samples, *, s
 
 @dataclass(frozen=True, eq=False)
 class Points:
-    """A frontier against one cost; `complete` says that it is all of it, and proven."""
+    """A frontier against one cost; `complete` says that it is all of it, and proven.
+
+    `impossible` networks are left out: their cost adds up to less than nothing, so it is not known.
+    """
 
     front: Frontier
     axis: str
     complete: bool
+    impossible: int = 0
+
+    @property
+    def said(self) -> str:
+        """How much of the frontier this is, for people."""
+        if self.impossible:
+            return f"{self.impossible} left out: their {self.axis} comes to less than zero, so it is wrong about them"
+        return "all of them, proven" if self.complete else "the best at evenly spaced budgets"
 
     def to_json(self, choices: Sequence[Choice], score: Score, costs: Mapping[str, Cost]) -> dict[str, Any]:
         """Every network by name: score, prediction in the target's unit, all costs (in ms, ones, bytes)."""
@@ -210,11 +227,14 @@ def frontier_tables(
         front, complete = frontier(score.form, costs[axis].form, others), True
     except NotSeparable:
         front, complete = _sweep(score, costs[axis], others), False
-    keep = front.cost <= limits.get(axis, math.inf)
+    impossible = int((front.cost < 0).sum())
+    if impossible == len(front) > 0:
+        raise BadInput(f"{axis} comes to less than zero for every best network. Correct its prices or measure more.")
+    keep = (front.cost >= 0) & (front.cost <= limits.get(axis, math.inf))
     front = Frontier(front.cost[keep], front.score[keep], front.picks[keep])
     if not len(front):
         _say_why(choices, costs, rules)
-    return Points(front, axis, complete)
+    return Points(front, axis, complete and not impossible, impossible)
 
 
 def _sweep(score: Score, cost: Cost, rules: tuple[Limit, ...]) -> Frontier:

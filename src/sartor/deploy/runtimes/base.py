@@ -15,6 +15,7 @@ from torch import nn
 
 from sartor.core.errors import BadInput
 from sartor.core.registry import RUNTIMES, TARGETS
+from sartor.core.threads import bounded
 from sartor.deploy.timing import Workload, visit
 
 Pixels = np.ndarray[Any, np.dtype[np.float32]]
@@ -61,8 +62,9 @@ class Runtime(ABC):
     target: str = "local"
 
     def __post_init__(self) -> None:
-        if self.threads < 1 or self.batch < 1:
-            raise BadInput(f"threads and batch must be at least 1, but got {self.threads} and {self.batch}.")
+        bounded(self.threads)
+        if self.batch < 1:
+            raise BadInput(f"batch must be at least 1, but got {self.batch}.")
         if self.device not in self.devices:
             others = [n for n in RUNTIMES.names() if self.device in RUNTIMES[n].devices]
             hint = f": add --runtime {others[0]}" if others else ""

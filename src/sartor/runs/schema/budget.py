@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from sartor.core.arch import Arch
+from sartor.core.errors import BadInput
 from sartor.core.task import Task
 from sartor.core.units import Kind
 from sartor.runs.codec import RunFile, rest
@@ -176,3 +177,8 @@ class Preprocessing(RunFile):
     normalisation: Normalisation
     labels: tuple[str, ...]
     task: Task | None = None  # None in runs that knew one kind only
+
+    def __post_init__(self) -> None:
+        Task(len(self.labels), self.image, self.channels)  # refuses what cannot be
+        if self.task is not None and self.task.classes != len(self.labels):
+            raise BadInput(f"labels must be {self.task.classes}, one for each class, but are {len(self.labels)}.")
