@@ -7,7 +7,7 @@ beyond that is a capability that it asks for (`sartor.spaces.capabilities`), wit
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self
 
@@ -89,6 +89,10 @@ class Space(ABC):
     def draw(self, arch: Arch) -> drawing.Drawing:
         """How the network is drawn; by default what the choices' names and dependencies tell."""
         return drawing.default(self.choices)
+
+    def landmarks(self, task: Task) -> Mapping[str, Arch]:
+        """Networks known by name that are points of the space, as fitted to `task`; by default none."""
+        return {}
 
     def read(self, text: str) -> Arch:
         """The architecture that `describe`'s notation names; for spaces whose networks are listed by it in tables."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sartor.core.task import Task
@@ -38,37 +37,55 @@ _SMALL: tuple[_Row, ...] = (
 )  # fmt: skip
 
 
-class Basic(nn.Module):
-    """Two 3x3 convolutions and the input added; where the shape changes, the input passes a 1x1 convolution."""
+class Residual(nn.Module):
+    """`first` and `last`, and the input added; where the shape changes, the input passes a 1x1 convolution."""
 
-    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+    residual = True
+
+    def __init__(
+        self, first: nn.Module, last: ConvBnAct, inputs: int, outputs: int, stride: int, act: type[nn.Module]
+    ) -> None:
         super().__init__()
-        self.first = ConvBnAct(inputs, outputs, 3, stride, act=nn.ReLU())
-        self.last = ConvBnAct(outputs, outputs, 3)
+        self.first, self.last, self.act = first, last, act()
         alike = stride == 1 and inputs == outputs
         self.shortcut: nn.Module = nn.Identity() if alike else ConvBnAct(inputs, outputs, 1, stride)
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.relu(self.shortcut(x) + self.last(self.first(x)))
+        y: Tensor = self.act(self.shortcut(x) + self.last(self.first(x)))
+        return y
 
 
-class Inverted(nn.Module):
+class Basic(Residual):
+    """Two 3x3 convolutions and the input added."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int, act: type[nn.Module] = nn.ReLU) -> None:
+        first, last = ConvBnAct(inputs, outputs, 3, stride, act=act()), ConvBnAct(outputs, outputs, 3)
+        super().__init__(first, last, inputs, outputs, stride, act)
+
+
+class Bottleneck(nn.Module):
+    """`body` and `last`, which has no activation, and the input added where the shape stays."""
+
+    def __init__(self, body: nn.Module, last: ConvBnAct, residual: bool) -> None:
+        super().__init__()
+        self.body, self.last, self.residual = body, last, residual
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.last(self.body(x))
+        return x + y if self.residual else y
+
+
+class Inverted(Bottleneck):
     """1x1 to `middle` channels (unless it has them), depthwise, squeeze-excitation perhaps, 1x1 back."""
 
     def __init__(
         self, inputs: int, middle: int, outputs: int, stride: int, act: type[nn.Module], kernel: int, se: bool
     ) -> None:
-        super().__init__()
         body: list[nn.Module] = [ConvBnAct(inputs, middle, 1, act=act())] if middle != inputs else []
         body.append(ConvBnAct(middle, middle, kernel, stride, groups=middle, act=act()))
         if se:
             body.append(SqueezeExcite(middle, make_divisible(middle / 4)))
-        self.body, self.last = nn.Sequential(*body), ConvBnAct(middle, outputs, 1)
-        self.residual = stride == 1 and inputs == outputs
-
-    def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.last(self.body(x))
-        return x + y if self.residual else y
+        super().__init__(nn.Sequential(*body), ConvBnAct(middle, outputs, 1), stride == 1 and inputs == outputs)
 
 
 class Classifier(nn.Sequential):
@@ -135,8 +152,6 @@ def started(net: nn.Module, zero_init: bool) -> nn.Module:
     """The network with fresh weights; with `zero_init` every residual block begins as what it is added to."""
     initialise(net)
     for m in net.modules():
-        if zero_init and (isinstance(m, Basic) or (isinstance(m, Inverted) and m.residual)):
-            norm = m.last[1]
-            assert isinstance(norm, nn.BatchNorm2d)
-            nn.init.zeros_(norm.weight)
+        if zero_init and isinstance(m, Residual | Bottleneck) and m.residual:
+            nn.init.zeros_(m.last.norm.weight)
     return net
