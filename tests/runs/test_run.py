@@ -1,12 +1,18 @@
+import errno
 import json
 import os
+import resource
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
+import torch
+from safetensors import SafetensorError
 
 from sartor.core.errors import RunError
+from sartor.engine import checkpoint
 from sartor.runs.directory import Run, atomic, read_json, sha256, write_json
 from sartor.runs.progress import Reporter
 
@@ -103,6 +109,53 @@ def test_no_permission_and_a_full_disk_are_said(tmp_path, monkeypatch, error):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.fixture
+def small_disk():
+    """No file may grow over 4096 bytes: what the system then answers is like a full disk."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_a_checkpoint_that_does_not_fit_leaves_the_last_one(tmp_path, small_disk):
+    path = tmp_path / "a.safetensors"
+    checkpoint.save(path, {"x": torch.ones(8)})
+    before = path.read_bytes()
+    with pytest.raises(RunError, match=r"a\.safetensors must be writable, but: File too large"):
+        checkpoint.save(path, {"x": torch.ones(8000)})
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_full_disk_as_safetensors_says_it_is_told_with_what_to_do(tmp_path):
+    with pytest.raises(RunError, match=r"No space left on device\. Make room"), atomic(tmp_path / "a"):
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+
+def test_a_disk_that_turns_read_only_is_said(tmp_path, monkeypatch):
+    def fail(*_, **__):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    def turn(tmp):
+        monkeypatch.setattr(Path, "unlink", fail)
+        monkeypatch.setattr(os, "replace", fail)
+
+    with pytest.raises(RunError, match="a must be writable, but: Read-only"), atomic(tmp_path / "a") as tmp:
+        turn(tmp)
+    with pytest.raises(RunError, match="must be a writable folder, but: Read-only"), atomic(tmp_path / "b"):
+        pytest.fail("the block must not begin")
+
+
+def test_a_link_at_the_temporary_name_is_not_written_through(tmp_path):
+    (tmp_path / "victim").write_text("precious")
+    (tmp_path / f".a.{os.getpid()}.tmp").symlink_to(tmp_path / "victim")
+    with atomic(tmp_path / "a") as tmp:
+        tmp.write_text("mine")
+    assert (tmp_path / "victim").read_text() == "precious"
+    assert (tmp_path / "a").read_text() == "mine"
+
+
 def test_errors_of_the_work_itself_pass_through(tmp_path):
     with pytest.raises(FileNotFoundError), atomic(tmp_path / "a"):
         (tmp_path / "no such folder" / "b").read_text()
@@ -135,6 +188,24 @@ def test_the_lock_is_free_after_an_error(run):
     with pytest.raises(ZeroDivisionError), run.locked():
         raise ZeroDivisionError
     with run.locked(), pytest.raises(RunError, match="in use"), Run(run.path).locked():
+        pass
+
+
+@pytest.mark.parametrize("name", [".lock", "log.txt"])
+def test_a_link_out_of_the_run_is_refused_and_its_file_stays(run, tmp_path, name):
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    run.path.mkdir()
+    (run.path / name).symlink_to(victim)
+    with pytest.raises(RunError, match="a link stands where a file of the run belongs"), run.locked():
+        run.log("text")
+    assert victim.read_text() == "precious"
+
+
+def test_a_pipe_in_place_of_the_lock_is_not_waited_for(run):
+    run.path.mkdir()
+    os.mkfifo(run.path / ".lock")
+    with pytest.raises(RunError, match="writable folder"), run.locked():
         pass
 
 
@@ -193,6 +264,29 @@ def test_a_strange_stages_file_is_refused_by_name(run, content):
     (run.path / "stages.json").write_text(content)
     with pytest.raises(RunError, match=r"stages\.json|a\.json"):
         run.done("one")
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"one": {', '{"one": {"files": {"a.json": 5}}}'])
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_damaged_list_is_mended_from_the_files_that_are_as_they_were(run, content, changed):
+    stage(run)
+    stage(run, "two", ("b.json",))
+    stage(run, "three", ("c.json",))
+    before = run.stages()
+    (run.path / "stages.json").write_text(content)
+    if changed:
+        (run.path / "b.json").write_text("{}")
+    with run.locked():
+        assert run.stages() == ({"one": before["one"]} if changed else before)
+    assert "stages.json was damaged and is mended" in (run.path / "log.txt").read_text()
+
+
+def test_a_damaged_list_without_a_copy_is_refused_by_name(run):
+    stage(run)
+    for damaged in ("stages.json", ".stages.json"):
+        (run.path / damaged).write_text("[")
+    with pytest.raises(RunError, match=r"run/stages\.json is damaged .* Delete it and run"), run.locked():
+        pass
 
 
 def test_stages_json_cannot_point_outside_the_run(run, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import sys
@@ -244,6 +245,10 @@ def _explain(error: BaseException) -> None:
         _fail("stopped; what was computed is kept, and the same command goes on from there.", _INTERRUPTED)
     if hasattr(error, "format_message"):  # click's usage errors
         _fail(error.format_message(), 2)
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+        _fail(f"a file cannot be written: {error}. What was computed is kept; make room and run the command again.", 2)
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "allocate memory" in str(error)):
+        _fail(f"memory ran out: {str(error)[:200] or 'Python got none'}. Ask for less.", 2)
     raise error
 
 

@@ -2,7 +2,7 @@
 
 `stages.json` lists every completed stage with the sha256 of each file it wrote. A stage is skipped
 when it is listed; a listed file that is missing or has changed is refused by name, because whatever
-was computed from it can no longer be trusted.
+was computed from it can no longer be trusted. Where the list itself is damaged, a copy mends it.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar
 
 from sartor.core.errors import RunError
 from sartor.runs.codec import RunFile, decode, from_file, to_file
@@ -26,25 +27,51 @@ from sartor.runs.schema import FILES, Stage, StagesFile
 
 T = TypeVar("T")
 F = TypeVar("F", bound=RunFile)
+_COPY = ".stages.json"
+_OS_ERROR = re.compile(r"\(os error (\d+)\)")  # in messages of libraries written in Rust
 
 
 @contextmanager
 def atomic(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path` that takes its place only when the block ends well."""
+    """A temporary path beside `path` that takes its place only when the block ends well; neither follows a link.
+
+    Everything that a run keeps is written through here: a disk that is full or read-only is said so, in one place, and
+    what stood there before stays.
+    """
     tmp = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        tmp.unlink(missing_ok=True)
+        os.close(os.open(tmp, os.O_CREAT | os.O_EXCL, 0o666))  # a new file, not what a link of that name points to
     except OSError as error:
-        raise RunError(f"{path.parent} must be a writable folder, but: {error.strerror}.") from error
+        raise RunError(f"{path.parent} must be a writable folder, but: {_told(error)}.") from error
     try:
         yield tmp
         os.replace(tmp, path)
-    except OSError as error:
-        if error.filename not in (None, str(tmp), str(path), tmp, path):  # of something else that the block did
+    except Exception as error:
+        failed = _of_disk(error)
+        if failed is None or failed.filename not in (None, str(tmp), str(path), tmp, path):  # of something else
             raise
-        raise RunError(f"{path} must be writable, but: {error.strerror or error}.") from error
+        raise RunError(f"{path} must be writable, but: {_told(failed)}.") from error
     finally:
-        tmp.unlink(missing_ok=True)
+        with suppress(OSError):  # a disk that has become read-only keeps it
+            tmp.unlink(missing_ok=True)
+
+
+def _of_disk(error: Exception) -> OSError | None:
+    """What the system said; safetensors wraps that into an error of its own."""
+    if isinstance(error, OSError):
+        return error
+    number = _OS_ERROR.search(str(error))
+    return OSError(int(number[1]), os.strerror(int(number[1]))) if number else None
+
+
+def _told(error: OSError) -> str:
+    """The reason, and what to do where that is known."""
+    if error.errno == errno.ELOOP:
+        return "a link stands where a file of the run belongs. Remove it"
+    more = ". Make room and run the same command again: what was finished is kept"
+    return f"{error.strerror or error}{more if error.errno in (errno.ENOSPC, errno.EDQUOT) else ''}"
 
 
 def check_writable(path: Path) -> Path:
@@ -127,9 +154,9 @@ class Run:
             return
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            handle = (self.path / ".lock").open("w")
+            handle = _own(self.path / ".lock")
         except OSError as error:
-            raise RunError(f"{self.path} must be a writable folder, but {error.strerror or error}.") from error
+            raise RunError(f"{self.path} must be a writable folder, but {_told(error)}.") from error
         with handle:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -137,6 +164,7 @@ class Run:
                 raise RunError(
                     f"{self.path} is in use by another process. Wait for it or choose another --out."
                 ) from error
+            self._mend()
             yield
 
     # files -------------------------------------------------------------------------------------
@@ -171,8 +199,11 @@ class Run:
 
     def stages(self) -> dict[str, Stage]:
         """Every completed stage: its files' hashes, seconds and time of completion."""
-        path = self.path / StagesFile.NAME
-        listed = dict(self.load(StagesFile).stages) if path.exists() else {}
+        return self._listed(StagesFile.NAME) if (self.path / StagesFile.NAME).exists() else {}
+
+    def _listed(self, name: str) -> dict[str, Stage]:
+        path = self.path / name
+        listed = dict(read_file(path, StagesFile).stages)
         outside = [n for s in listed.values() for n in s.files if Path(n).is_absolute() or ".." in Path(n).parts]
         if outside:
             raise RunError(f"{path} is damaged: {outside[0]} is no file of this directory. Restore it.")
@@ -196,12 +227,37 @@ class Run:
         if self.writer:
             hashes = {name: sha256(self.path / name) for name in files}
             stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-            self.save(StagesFile(self.stages() | {stage: Stage(hashes, round(seconds, 3), stamp)}))
+            self._list(self.stages() | {stage: Stage(hashes, round(seconds, 3), stamp)})
 
     def forget(self, stages: Sequence[str]) -> None:
         """Take stages off the list, so that they run again (a corrected cost table outdates the solution)."""
         if self.writer:
-            self.save(StagesFile({k: v for k, v in self.stages().items() if k not in stages}))
+            self._list({k: v for k, v in self.stages().items() if k not in stages})
+
+    def _list(self, stages: Mapping[str, Stage]) -> None:
+        """Write the list twice: it alone says what is complete, and a second copy mends it."""
+        for name in (_COPY, StagesFile.NAME):
+            self.save(StagesFile(stages), name)
+
+    def _mend(self) -> None:
+        """A list that is damaged is made anew from its copy, as far as the files are those it names."""
+        try:
+            self.stages()
+            return
+        except RunError as error:
+            damage = error
+        try:
+            listed = self._listed(_COPY)
+        except RunError:
+            raise damage from None
+        sound: dict[str, Stage] = {}
+        for name, entry in listed.items():
+            paths = {self.path / file: known for file, known in entry.files.items()}
+            if not all(path.is_file() and sha256(path) == known for path, known in paths.items()):
+                break  # whatever came after was made of it
+            sound[name] = entry
+        self._list(sound)
+        self.log(f"{StagesFile.NAME} was damaged and is mended: {', '.join(sound) or 'nothing'} complete")
 
     def stage(self, name: str, work: Callable[[], Sequence[str]], title: str) -> bool:
         """Do `work` (which returns the files it wrote) unless it is done already; whether it ran."""
@@ -218,9 +274,18 @@ class Run:
         """A line in the run's log and for the person watching."""
         self.reporter.say(f"  {text}")
         if self.writer:
-            self.path.mkdir(parents=True, exist_ok=True)
-            with (self.path / "log.txt").open("a", encoding="utf-8") as stream:
-                stream.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
+            try:
+                self.path.mkdir(parents=True, exist_ok=True)
+                with _own(self.path / "log.txt") as stream:
+                    stream.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
+            except OSError as error:
+                raise RunError(f"{self.path}/log.txt must be writable, but {_told(error)}.") from error
+
+
+def _own(path: Path) -> TextIO:
+    """A file of the run to add to; a link in its place is refused, a pipe not waited for, and nothing cut off."""
+    flags = os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
+    return os.fdopen(os.open(path, flags, 0o666), "a", encoding="utf-8")
 
 
 _REDO = "Restore it, or delete stages.json's entry '{stage}' and later ones to compute them again."
