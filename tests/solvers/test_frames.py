@@ -5,12 +5,13 @@ import pytest
 
 from sartor.core.errors import Infeasible, SolverError
 from sartor.core.quadratic import Limit, Quadratic
-from sartor.solvers import cheapest, solve
+from sartor.solvers import cheapest, milp, solve
 from sartor.solvers.base import Problem
 from sartor.solvers.exhaustive import Exhaustive
 from sartor.solvers.frames import best_of_frames
 from sartor.solvers.frontier import frontier
 from sartor.solvers.milp import Milp
+from sartor.solvers.multipliers import survivors
 
 CHAIN = [(1, 2), (2, 3), (3, 4), (2, 5)]  # with a leaf, as a stage's depth is
 SIZES = (3, 2, 3, 3, 2, 2)
@@ -83,14 +84,63 @@ def test_a_ring_through_the_frame_is_opened_by_it(make):
     assert found.score == pytest.approx(front.score[middle], abs=1e-5)
 
 
+def test_a_chain_of_stages_equals_highs_at_20_budgets(make, monkeypatch):
+    monkeypatch.setattr(milp, "survivors", lambda *_: None)  # HiGHS sees every option: nothing in common
+    sizes = (3, 2, 6, 2, 6, 2, 2)  # frame, stem, two stages with their depths, head
+    edges = [(1, 2), (2, 3), (2, 4), (4, 5), (4, 6)]
+    rng = np.random.default_rng(7)
+    score, cost = make.form(sizes, [*edges, (0, 2), (0, 4)], rng), make.framed(sizes, edges, rng)
+    front = frontier(score, cost)
+    for budget in np.linspace(front.cost[0], front.cost[-1], 20):
+        found = Milp().solve(Problem(score, (Limit("latency", cost, float(budget)),)))
+        assert found.score == pytest.approx(front.score[front.best(float(budget))], abs=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["none", "forest"])
+def test_no_option_of_the_optimum_is_ever_dropped(make, kind):
+    """Under several limits, two-sided ones too; and options are dropped indeed."""
+    left, dropped = 0, 0
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        sizes = tuple(int(n) for n in rng.integers(2, 6, 5))
+        edges = make.edges(kind, 5, rng)
+        forms = [make.form(sizes, edges, rng) for _ in range(3)]
+        every = make.every(sizes)
+        low, high = np.quantile(forms[1].batch(every), [0.1, 0.5])
+        limits = (
+            Limit("a", forms[1], float(high), float(low)),
+            Limit("b", forms[2], float(np.median(forms[2].batch(every)))),
+        )
+        asked = Problem(forms[0], limits)
+        best = Exhaustive().solve(asked)
+        options = survivors(asked)
+        if options is None:
+            continue
+        left += sum(len(kept) for kept in options)
+        dropped += sum(sizes) - sum(len(kept) for kept in options)
+        assert all(pick in kept for pick, kept in zip(best.arch.picks, options, strict=True))
+        assert all(pick in kept for pick, kept in zip(best.arch.picks, survivors(asked, best.score), strict=True))
+        assert not all(len(kept) for kept in survivors(asked, best.score + 100.0))
+        assert Milp().solve(asked).score == pytest.approx(best.score, abs=1e-9)
+    assert dropped > left
+
+
+def test_where_nothing_is_known_nothing_is_dropped(make):
+    rng = np.random.default_rng(0)
+    ring, tree = (make.form((3,) * 4, make.edges(kind, 4, rng), rng) for kind in ("cycle", "none"))
+    assert survivors(Problem(tree)) is None
+    assert survivors(Problem(ring, (Limit("a", tree, 0.0),))) is None
+    assert survivors(Problem(tree, (Limit("a", tree, -100.0),))) is None
+
+
 def test_a_frame_without_an_answer_in_time_leaves_the_bound_open(make):
     asked = Problem(problem(make, 1)[0])
 
-    def attempt(part, left):
+    def attempt(part, left, best):
         if left == 1:
             raise SolverError("no time")
         return Exhaustive().solve(part)
 
     assert best_of_frames(asked, attempt).bound == np.inf
     with pytest.raises(SolverError, match="no time"):
-        best_of_frames(asked, lambda part, left: attempt(part, 1))
+        best_of_frames(asked, lambda part, left, best: attempt(part, 1, best))

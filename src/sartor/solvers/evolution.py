@@ -19,7 +19,8 @@ import numpy as np
 from sartor.core.errors import BadInput
 from sartor.core.quadratic import Limit
 from sartor.solvers.base import Problem, Solution, Solver, certify
-from sartor.solvers.local import Index, Score, allowed, arch_of, feasible_start, retreat, uniform
+from sartor.solvers.local import Index, Score, allowed, arch_of, retreat, uniform
+from sartor.solvers.milp import feasible_start
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,18 +29,20 @@ def frames(problem: Problem) -> Iterator[Problem]:
         yield Problem(problem.score.at(option), limits)
 
 
-def best_of_frames(problem: Problem, solve: Callable[[Problem, int], Solution | None]) -> Solution | None:
+def best_of_frames(problem: Problem, solve: Callable[[Problem, int, float], Solution | None]) -> Solution | None:
     """The best of the frames' solutions and the highest of their bounds; None where no frame has any.
 
-    `solve` gets the problem of a frame and how many frames are still to come, this one included. A frame in which it
-    finds nothing in time leaves the bound open.
+    `solve` gets the problem of a frame, how many frames are still to come, this one included, and the best score of
+    those before; None says that the frame has nothing better. A frame in which it finds nothing in time leaves the
+    bound open.
     """
     begin = time.perf_counter()
     found: list[tuple[Arch, Solution]] = []
     bound, failed = -math.inf, None
     for option, part in enumerate(frames(problem)):
         try:
-            solution = solve(part, problem.sizes[0] - option)
+            best = max((known.score for _, known in found), default=-math.inf)
+            solution = solve(part, problem.sizes[0] - option, best)
         except Infeasible:
             continue
         except SolverError as error:

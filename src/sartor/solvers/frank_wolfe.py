@@ -30,7 +30,8 @@ from sartor.core.quadratic import Array, Limit
 from sartor.solvers.base import Problem, Solution, Solver, certify
 from sartor.solvers.frames import best_of_frames, framed
 from sartor.solvers.knapsack import greedy, simplex
-from sartor.solvers.local import Index, Score, allowed, arch_of, feasible_start, polish, retreat, uniform
+from sartor.solvers.local import Index, Score, allowed, arch_of, polish, retreat, uniform
+from sartor.solvers.milp import feasible_start
 from sartor.solvers.relaxed import Groups, Relaxed, colours
 
 Objective = Callable[[Array], tuple[float, Array]]  # zeta -> value and gradient
@@ -236,7 +237,7 @@ class FrankWolfe(Solver):
         """The best of all starts; its bound is known only where nothing interacts."""
         if framed(problem):
             feasible_start(problem.sizes, problem.limits)  # says what clashes where no frame has any
-            best = best_of_frames(problem, lambda part, _: self.solve(part))
+            best = best_of_frames(problem, lambda part, left, best: self.solve(part))
             assert best is not None
             return best
         begin = time.perf_counter()

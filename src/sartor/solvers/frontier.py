@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -27,7 +27,7 @@ from sartor.solvers.base import Frontier, NotSeparable, Problem, Solution, Solve
 from sartor.solvers.frames import framed, frames
 from sartor.solvers.infeasible import cannot, contradiction
 from sartor.solvers.interactions import Component, components, grid, support
-from sartor.solvers.pareto import Front, Index, Nothing, pareto, total
+from sartor.solvers.pareto import Front, Index, Nothing, few_enough, pareto, total
 
 ENUMERABLE = 2_000_000
 
@@ -43,15 +43,18 @@ def frontier(score: Quadratic, cost: Quadratic, rules: Sequence[Limit] = ()) -> 
     interacting choices neither form a tree nor are few enough to enumerate.
     """
     problem = Problem(score, (Limit("cost", cost), *rules))  # checks that all are over the same choices
-    picks = _undominated(problem)
-    # Sums were added in another order than everyone else adds them: value the picks afresh.
+    front = _front(problem)
+    picks = np.zeros((len(front), len(problem.sizes)), np.int64)
+    everything = np.arange(len(front))
+    front.write(picks, everything, everything)
+    # The sums of the front were added in another order than everyone else adds them: value the picks afresh.
     costs, scores = cost.batch(picks), score.batch(picks)
     keep = pareto(costs, scores)
     return Frontier(costs[keep], scores[keep], picks[keep])
 
 
-def _undominated(problem: Problem) -> Index:
-    """The picks of all undominated architectures, and perhaps of some others."""
+def _front(problem: Problem) -> Front:
+    """The front of all choices, without the constants of score and cost unless these depend on the frame."""
     if framed(problem):
         return _by_frame(problem)
     try:
@@ -63,33 +66,30 @@ def _undominated(problem: Problem) -> Index:
             raise refusal from None
 
 
-def _by_frame(problem: Problem) -> Index:
-    found = [_plain(part) for part in frames(problem)]
-    for option, picks in enumerate(found):
-        picks[:, 0] = option
-    return np.concatenate(found)
+def _by_frame(problem: Problem) -> Front:
+    """Frames are the options of choice 0, with the front of a whole plain problem below each."""
+    parts = list(frames(problem))
+    cost, score = (
+        [form.constant for form in column] for column in zip(*((p.limits[0].form, p.score) for p in parts), strict=True)
+    )
+    return _Subtree(_Fan(0, [_plain(part) for part in parts], cost, score))
 
 
-def _plain(problem: Problem) -> Index:
-    """The same for forms without cases: the sum of the fronts of all connected parts."""
+def _plain(problem: Problem) -> Front:
+    """The front of forms without cases: the sum of the fronts of all connected parts."""
     score, cost = problem.score, problem.limits[0].form
-    nothing = np.empty((0, len(problem.sizes)), np.int64)
     parts = components((score, cost), problem.limits[1:])
     if parts is None:
-        return nothing
+        return Nothing(0)
     for part in parts:
         _check(part, problem.sizes)
     fronts: list[Front] = []
     for part in parts:
         front = _tree(part, score, cost) if part.tree else _Enumerated(part, score, cost)
         if not len(front):
-            return nothing
+            return Nothing(0)
         fronts.append(front)
-    whole = total(fronts)
-    picks = np.zeros((len(whole), len(problem.sizes)), np.int64)
-    everything = np.arange(len(whole))
-    whole.write(picks, everything, everything)
-    return picks
+    return total(fronts)
 
 
 def _check(part: Component, sizes: tuple[int, ...]) -> None:
@@ -130,7 +130,7 @@ class _Enumerated(Front):
 class _Fan:
     """The points below one choice, for all its options at once, before the parent's influence is added."""
 
-    def __init__(self, choice: int, below: list[Front], cost: Array, score: Array) -> None:
+    def __init__(self, choice: int, below: list[Front], cost: Iterable[float], score: Iterable[float]) -> None:
         self.choice, self.below = choice, below
         lengths = [len(front) for front in below]
         self.option = np.repeat(np.arange(len(below)), lengths)
@@ -155,37 +155,33 @@ class _Subtree(Front):
         """The option of the choice says which fronts its children's points are in."""
         at = self.at[points]
         options = self.fan.option[at]
-        picks[rows, self.fan.choice] = options
-        if self.fan.leaf:
-            return
-        for option in np.unique(options):
+        for option in np.unique(options) if not self.fan.leaf else ():
             here = np.flatnonzero(options == option)
             self.fan.below[option].write(picks, rows[here], self.fan.point[at[here]])
+        picks[rows, self.fan.choice] = options
 
 
 def _tree(part: Component, score: Quadratic, cost: Quadratic) -> Front:
-    """The front of a tree of choices, from the leaves up; the choice with most neighbours is the root."""
+    """The front of a tree of choices, from the leaves up."""
     linear, pairs = _priced(part, cost)
-    near = {i: part.neighbours(i) for i in part.choices}
-    root = max(part.choices, key=lambda i: (len(near[i]), -i))
-    parent, order = {root: -1}, [root]
-    for choice in order:  # grows while it is walked: parents before children
-        new = [d for d in near[choice] if d != parent[choice]]
-        parent.update(dict.fromkeys(new, choice))
-        order.extend(new)
+    order, parent = part.rooted()
     fronts: dict[int, list[Front]] = {}  # choice -> its front for every option of its parent
     for choice in reversed(order):
         size, up = score.sizes[choice], parent[choice]
-        children = [fronts.pop(d) for d in near[choice] if d != up]
+        children = [fronts.pop(d) for d in part.neighbours(choice) if d != up]
         below = [total([front[a] for front in children]) for a in range(size)]
+        few_enough(sum(len(front) for front in below), score.sizes[up] if up >= 0 else 1)
         fan = _Fan(choice, below, linear[choice], score.linear.get(choice, np.zeros(size)))
         if up < 0:
             return _Subtree(fan)
-        price, gain = _facing(pairs, up, choice), _facing(score.pairs, up, choice)
-        fronts[choice] = [
-            _Subtree(fan, None if price is None else price[p], None if gain is None else gain[p])
-            for p in range(score.sizes[up])
-        ]
+        alike: dict[bytes, Front] = {}  # options of the parent that add the same share one front
+        fronts[choice] = []
+        for p in range(score.sizes[up]):
+            rows = [None if t is None else t[p] for t in (_facing(pairs, up, choice), _facing(score.pairs, up, choice))]
+            key = b"".join(row.tobytes() for row in rows if row is not None)
+            if key not in alike:
+                alike[key] = _Subtree(fan, *rows)
+            fronts[choice].append(alike[key])
     raise AssertionError("a tree has a root")
 
 

@@ -60,6 +60,17 @@ class Component:
         """The choices that `choice` interacts with directly."""
         return sorted({j if i == choice else i for i, j in self.edges if choice in (i, j)})
 
+    def rooted(self) -> tuple[list[int], dict[int, int]]:
+        """The choices of a tree, parents before children, and the parent of each; the root has most neighbours."""
+        near = {i: self.neighbours(i) for i in self.choices}
+        root = max(self.choices, key=lambda i: (len(near[i]), i))
+        parent, order = {root: -1}, [root]
+        for choice in order:  # grows while it is walked
+            new = [d for d in near[choice] if d != parent[choice]]
+            parent.update(dict.fromkeys(new, choice))
+            order.extend(new)
+        return order, parent
+
 
 def components(forms: Iterable[Quadratic], rules: Sequence[Limit]) -> list[Component] | None:
     """The connected parts of the interaction graph, in order of their first choice.

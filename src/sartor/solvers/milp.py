@@ -30,8 +30,10 @@ from sartor.core.quadratic import Array, Limit, Quadratic
 from sartor.solvers.base import Least, NotSeparable, Problem, Solution, Solver, certify
 from sartor.solvers.frames import best_of_frames, framed
 from sartor.solvers.frontier import frontier
-from sartor.solvers.infeasible import contradiction
+from sartor.solvers.infeasible import cannot, contradiction
 from sartor.solvers.interactions import support
+from sartor.solvers.local import Index
+from sartor.solvers.multipliers import restricted, survivors
 
 SPREAD = 1e2  # every row spans about this much, so that HiGHS's tolerance of 1e-6 is 1e-8 of the form's range
 REPAIRS = 8
@@ -61,16 +63,34 @@ class Milp(Solver):
             raise contradiction(problem.limits, self._least)
         return solution
 
-    def _attempt(self, problem: Problem) -> Solution | None:
-        """The solution, or None where HiGHS proves that there is none; frame by frame where there are cases.
+    def _attempt(self, problem: Problem, worth: float = -math.inf) -> Solution | None:
+        """The solution, or None where there is provably none, or none that scores more than `worth`.
+
+        Frame by frame where there are cases; without the options that the optimum provably has not.
+        """
+        start = time.perf_counter()
+        if framed(problem):
+            return best_of_frames(problem, lambda part, left, best: self._share(start, left)._attempt(part, best))
+        options = survivors(problem, worth)
+        if options is None:
+            return self._run(problem)
+        if not all(len(kept) for kept in options):
+            return None
+        limits = tuple(replace(limit, form=restricted(limit.form, options)) for limit in problem.limits)
+        found = self._share(start, 1)._run(Problem(restricted(problem.score, options), limits))
+        if found is None:
+            return None
+        arch = Arch(tuple(int(kept[pick]) for kept, pick in zip(options, found.arch.picks, strict=True)))
+        return certify(problem, arch, max(found.bound, worth), "milp", time.perf_counter() - start)
+
+    def _run(self, problem: Problem) -> Solution | None:
+        """The solution, or None where HiGHS proves that there is none.
 
         HiGHS meets a limit up to its tolerance only. An answer outside a limit is cut off and the
         model solved again. Cutting off the answer alone keeps the proof; where that does not help,
         the limit is tightened as well and the bound stays the one proven before.
         """
         start = time.perf_counter()
-        if framed(problem):
-            return best_of_frames(problem, lambda part, left: self._share(start, left)._attempt(part))
         model = _Model(problem)
         bound, tightened = math.inf, False
         for attempt in range(REPAIRS):
@@ -122,6 +142,24 @@ def cheapest(form: Quadratic, limits: Sequence[Limit] = (), fallback: Milp | Non
         if len(front):
             return Least(front.arch(0), float(front.cost[0]), float(front.cost[0]))
     raise Infeasible(f"no network of this space meets {', '.join(limit.name for limit in limits)}.")
+
+
+def feasible_start(sizes: Sequence[int], limits: Sequence[Limit]) -> Index:
+    """A network that meets every limit: the cheapest one under the first budget. Raises Infeasible with a reason."""
+    if not limits:
+        return np.zeros(len(sizes), np.int64)
+    budget = next((limit for limit in limits if limit.low == -np.inf), limits[0])
+    others = [limit for limit in limits if limit is not budget]
+    try:
+        least = cheapest(budget.form, others)
+    except Infeasible:
+        least = None
+    if least is not None and all(limit.holds(least.arch) for limit in limits):
+        return np.asarray(least.arch.picks, np.int64)
+    if least is not None and not others and budget.low == -np.inf and least.bound > budget.high:
+        raise cannot(budget, least.value)
+    found = Milp().solve(Problem(Quadratic(tuple(sizes)), tuple(limits)))  # finds one, or says what clashes
+    return np.asarray(found.arch.picks, np.int64)
 
 
 @dataclass(frozen=True, eq=False)

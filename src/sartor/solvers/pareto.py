@@ -66,6 +66,15 @@ class _Sieve:
         return keep if alive is None else alive[keep]
 
 
+def few_enough(left: int, right: int) -> None:
+    """Refuse to form more sums than can be formed in some seconds."""
+    if left * right > MOST:
+        raise NotSeparable(
+            f"the complete frontier is too large: two parts of it have {left} and {right} points. "
+            "Use the solver milp, which finds the optimum of one budget."
+        )
+
+
 class Front(ABC):
     """A Pareto set of partial architectures and the way back to their picks."""
 
@@ -82,10 +91,10 @@ class Front(ABC):
 
 @final
 class Nothing(Front):
-    """The front of no choice at all: the neutral element of `add`."""
+    """The front of no choice at all, the neutral element of `add`; with no points that of what cannot be."""
 
-    def __init__(self) -> None:
-        self.cost = self.score = np.zeros(1)
+    def __init__(self, points: int = 1) -> None:
+        self.cost = self.score = np.zeros(points)
 
     def write(self, picks: Index, rows: Index, points: Index) -> None:
         """There is nothing to write."""
@@ -96,11 +105,7 @@ class Sum(Front):
     """The Pareto set of all sums of a point of `left` and a point of `right` that do not interact."""
 
     def __init__(self, left: Front, right: Front) -> None:
-        if len(left) * len(right) > MOST:
-            raise NotSeparable(
-                f"the complete frontier is too large: two parts of it have {len(left)} and {len(right)} points. "
-                "Use the solver milp, which finds the optimum of one budget."
-            )
+        few_enough(len(left), len(right))
         self.left, self.right = left, right
         cost, score, flat = _sums(left, right)
         keep = _sorted(cost, score, np.arange(len(cost)))
