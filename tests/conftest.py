@@ -22,6 +22,24 @@ def own_cache():
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def quick_export():
+    """Most tests are not about the exported graph."""
+    import quick
+
+    with quick.exporter():
+        yield
+
+
+@pytest.fixture(scope="module")
+def product_export():
+    """The product's own exporter."""
+    import quick
+
+    with quick.exporter(None):
+        yield
+
+
 @pytest.fixture(scope="session")
 def test_data() -> Path:
     """The shared data sets; tests that need them are skipped where they are not."""
@@ -34,9 +52,11 @@ def test_data() -> Path:
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory):
     """The data and the run of one tiny fit, made once for all tests and workers; copy it before changing it."""
+    import quick
     import tiny
 
     root = tmp_path_factory.getbasetemp()
     if os.environ.get("PYTEST_XDIST_WORKER"):
         root = root.parent
-    return tiny.finished(root / "finished")
+    with quick.exporter(None):
+        return tiny.finished(root / "finished")

@@ -1,11 +1,12 @@
 """A page of docs/extend, done as it stands: its plug-in in a folder of its own, its commands, its Python."""
 
-import os
 import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
+
+import quick
 
 PAGES = Path(__file__).parents[2] / "docs" / "extend"
 
@@ -24,10 +25,8 @@ def write(page: str, folder: Path, name: str) -> Path:
 
 def command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """`sartor` in that folder, as a person would run it."""
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(
-        [sys.executable, "-m", "sartor", *arguments], cwd=folder, env=env, capture_output=True, text=True, check=False
-    )
+    words = [sys.executable, "-m", "quick", *arguments]
+    return subprocess.run(words, cwd=folder, env=quick.environment(), capture_output=True, text=True, check=False)
 
 
 def commands(page: str, folder: Path) -> None:
@@ -39,10 +38,8 @@ def commands(page: str, folder: Path) -> None:
 
 def python(page: str, folder: Path) -> str:
     """What the page's further blocks print, in a process of their own: the plug-in is only in the current folder."""
-    code = "\n".join(blocks(page, "python")[1:])
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    code = "\n".join(["import quick", "made = quick.exporter()", "made.__enter__()", *blocks(page, "python")[1:]])
+    words = [sys.executable, "-c", code]
+    done = subprocess.run(words, cwd=folder, env=quick.environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import quick
 
 import sartor
 
@@ -37,7 +38,8 @@ def check(run, steps):
 def test_the_command_line(outside):
     sets = ("--set=solver.steps=50", "--set=train.epochs=1")
     command = ("fit", "digits", "--method=random", "--effort=quick", "--params=60K", "--solver=climb:Climb", *sets)
-    subprocess.run([sys.executable, "-m", "sartor", *command, "--out=run", "--quiet"], check=True)
+    words = [sys.executable, "-m", "quick", *command, "--out=run", "--quiet"]
+    subprocess.run(words, check=True, env=quick.environment())
     check(outside / "run", 50)
 
 

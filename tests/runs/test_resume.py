@@ -1,6 +1,5 @@
 """Killed at random moments and started again: the same score, the same network, nothing complete done twice."""
 
-import os
 import random
 import signal
 import subprocess
@@ -9,6 +8,7 @@ import time
 from functools import partial
 
 import pytest
+import quick
 import tiny
 
 from sartor.runs.directory import Run, read_json
@@ -20,11 +20,10 @@ BUDGET = {"params": "150K"}
 
 def start(finished, out, log):
     """`sartor fit` in a process of its own; what it says goes to the file `log`."""
-    command = [sys.executable, "-m", "sartor", *tiny.arguments(finished.data, out, "--params=150K", **GROUPS)]
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "CI": "1"}
+    command = [sys.executable, "-m", "quick", *tiny.arguments(finished.data, out, "--params=150K", **GROUPS)]
     # A job in the background of a script inherits deafness to Ctrl-C, and so would the process that is to be stopped.
     hearing = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log, env=env, preexec_fn=hearing)  # noqa: PLW1509
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log, env=quick.environment(), preexec_fn=hearing)  # noqa: PLW1509
 
 
 def said(path):
