@@ -14,7 +14,7 @@ from sartor.solvers import solve
 from sartor.solvers.base import Problem
 from sartor.spaces.base import Gates
 from sartor.spaces.cells.darts_reduced import BOTH, DartsReduced
-from sartor.spaces.cells.genotype import OPERATIONS, Genotype
+from sartor.spaces.cells.genotype import EDGES, OPERATIONS, Genotype
 
 TINY = Task(3, 8, 1)
 
@@ -122,7 +122,7 @@ def test_operations_that_no_option_needs_leave_and_change_nothing():
     before, size = net(x, gates), count(net)
     net.wipe(gone)
     torch.testing.assert_close(net(x, gates), before)
-    edge = space.edges.index((3, 2))
+    edge = EDGES.index((3, 2))
     assert count(net.cells[0].edges[edge]) == 0
     assert count(net.cells[0].edges[edge - 1]) > 0
     assert count(net) < size

@@ -14,7 +14,7 @@ from sartor.deploy.module import Deployed
 from sartor.solvers import cheapest, solve
 from sartor.solvers.base import Problem
 from sartor.spaces.cells.freecells import ON, FreeCells
-from sartor.spaces.cells.genotype import OPERATIONS, PUBLISHED, Cell, Genotype
+from sartor.spaces.cells.genotype import EDGES, OPERATIONS, PUBLISHED, Cell, Genotype
 
 TASK = Task(4, 12, 3)
 SPACE = FreeCells(cells=3, channels=4).fitted(TASK)
@@ -42,10 +42,10 @@ def test_samples_keep_the_rules_and_rules_are_broken_by_a_node_that_reads_nothin
     assert broken == ["normal.node1 reads something"]
 
 
-def test_choices_and_places_are_inverse():
-    for choice in (1, 50, 98):
-        for kind in (0, 1):
-            assert SPACE.choice_of(*SPACE.place_of(SPACE.hub(kind) + choice)) == SPACE.hub(kind) + choice
+def test_every_operation_has_a_choice_of_its_own():
+    hubs = [SPACE.hub(kind) for kind in (0, 1)]
+    rest = [SPACE.choice_of(k, e, o) for k in (0, 1) for e in range(len(EDGES)) for o in range(len(OPERATIONS))]
+    assert sorted(hubs + rest) == list(range(len(SPACE.choices)))
 
 
 def test_genotypes_there_and_back():

@@ -12,22 +12,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import combinations, permutations
-from typing import Any, Literal, final
+from typing import Any, final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from sartor.core.arch import Arch, Choice
-from sartor.core.errors import BadInput
 from sartor.core.quadratic import Quadratic
 from sartor.core.task import Task
 from sartor.spaces.base import Gates, Part, Picks
-from sartor.spaces.cells.darts import KINDS, NODES, Darts, When, frame_parts, operation_part
-from sartor.spaces.cells.genotype import INPUTS, OPERATIONS, Cell, Genotype
-from sartor.spaces.cells.nets import CellNet, DartsSupernet, Frame
-from sartor.spaces.drawing import Drawing
-from sartor.spaces.supernet import SharedSpace
+from sartor.spaces.cells.base import CellSpace, When, frame_parts, operation_part
+from sartor.spaces.cells.genotype import EDGES, INPUTS, KINDS, OPERATIONS, OWN
+from sartor.spaces.cells.nets import Frame
 
 # The operations on a node's lower and on its higher input: the two best are never the same.
 BOTH = tuple(permutations(range(len(OPERATIONS)), 2))
@@ -49,22 +46,12 @@ class Node:
 
 @final
 @dataclass(frozen=True)
-class DartsReduced(SharedSpace):
+class DartsReduced(CellSpace):
     """Cells whose nodes choose inputs and operations independently: what NASI searches (NASI, appendix B.2)."""
 
-    cells: int | None = None
-    channels: int | None = None
-    stem: Literal["auto", "small", "large"] = "auto"
-    pool_norm: bool = True  # a batch-norm without parameters after poolings, as in the search network
     single: bool = False  # one input and one operation a node: what is drawn during the search
     sketch_cells: int = 3  # of the small network that training-free methods look at
     sketch_channels: int = 8
-
-    def __post_init__(self) -> None:
-        for name in ("cells", "channels", "sketch_cells", "sketch_channels"):
-            value = getattr(self, name)
-            if value is not None and value < 2:
-                raise BadInput(f"space.{name} must be at least 2, but got {value}.")
 
     @cached_property
     def nodes(self) -> tuple[tuple[Node, ...], ...]:
@@ -72,7 +59,7 @@ class DartsReduced(SharedSpace):
         kinds, free = [], 0
         for _ in KINDS:
             made = []
-            for number in range(INPUTS, INPUTS + NODES):
+            for number in OWN:
                 chosen = self.single or number > INPUTS  # the first node has one pair of inputs only
                 made.append(Node(number, free if chosen else None, free + chosen))
                 free += 1 + chosen
@@ -96,11 +83,6 @@ class DartsReduced(SharedSpace):
                 made.append(Choice(f"{name}.operations", both))
         return tuple(made)
 
-    @cached_property
-    def edges(self) -> tuple[tuple[int, int], ...]:
-        """(node, source) of a cell's fourteen edges."""
-        return Darts().edges
-
     def _ways(self, node: Node, source: int) -> list[tuple[list[int], NDArray[np.int64]]]:
         """How a node can read a source: options of its inputs, and the operation that each of its options then gives.
 
@@ -114,20 +96,20 @@ class DartsReduced(SharedSpace):
             if (kept := [k for k, pair in enumerate(node.pairs) if pair[place] == source])
         ]
 
-    def reads(self, picks: Picks, kind: int) -> Picks:
-        """The operation on every edge of every row's cell, (rows, 14); -1 where the node does not read the source."""
-        found = np.full((len(picks), len(self.edges)), -1, np.int64)
-        for edge, (number, source) in enumerate(self.edges):
+    def table(self, picks: Picks, kind: int) -> NDArray[np.bool_]:
+        """(rows, 14, 7): which operation every row's cell has on every edge that its node reads."""
+        found = np.zeros((len(picks), len(EDGES), len(OPERATIONS)), bool)
+        for edge, (number, source) in enumerate(EDGES):
             node = self.nodes[kind][number - INPUTS]
             for kept, given in self._ways(node, source):
                 here = np.ones(len(picks), bool) if node.inputs is None else np.isin(picks[:, node.inputs], kept)
-                found[here, edge] = given[picks[here, node.operations]]
+                found[here, edge, given[picks[here, node.operations]]] = True
         return found
 
     def edge_weights(self, kind: int, weights: Sequence[Any]) -> list[Any]:
         """The weight of every operation on every edge of a cell in a mixture: of the input times of the operation."""
         found = []
-        for number, source in self.edges:
+        for number, source in EDGES:
             node = self.nodes[kind][number - INPUTS]
             mine, total = weights[node.operations], 0.0
             for kept, given in self._ways(node, source):
@@ -156,27 +138,6 @@ class DartsReduced(SharedSpace):
         for node in (node for nodes in self.nodes for node in nodes):
             picks[node.operations] = both[0] if self.single else BOTH.index(both)
         return Arch(tuple(picks))
-
-    def genotype(self, arch: Arch) -> Genotype:
-        """The two cells, inputs in increasing order."""
-        cells = []
-        for kind in range(len(KINDS)):
-            nodes: list[list[tuple[str, int]]] = [[] for _ in range(NODES)]
-            for (number, source), option in zip(
-                self.edges, self.reads(np.asarray(arch.picks)[None], kind)[0], strict=True
-            ):
-                if option >= 0:
-                    nodes[number - INPUTS].append((OPERATIONS[option], source))
-            cells.append(Cell(tuple(map(tuple, nodes)), tuple(range(INPUTS, INPUTS + NODES))))
-        return Genotype(*cells)
-
-    def describe(self, arch: Arch) -> str:
-        """The customary ``Genotype(normal=[...], ...)``."""
-        return self.genotype(arch).to_text()
-
-    def draw(self, arch: Arch) -> Drawing:
-        """The two cells."""
-        return self.genotype(arch).draw()
 
     # what NASI searches --------------------------------------------------------------------------
 
@@ -216,32 +177,14 @@ class DartsReduced(SharedSpace):
 
     # networks ------------------------------------------------------------------------------------
 
-    def fitted(self, task: Task) -> DartsReduced:
-        """Choose cells, channels and stem by the image's side unless they were given, as the `darts` space does."""
-        like = Darts(self.cells, self.channels, self.stem).fitted(task)
-        return replace(self, cells=like.cells, channels=like.channels, stem=like.stem)
-
-    def frame(self, task: Task) -> Frame:
+    def frame(self, task: Task, search: bool = False) -> Frame:
         """Sizes of the network; the one that is drawn during the search has no strides but poolings."""
-        space = self.fitted(task)
-        assert space.cells is not None and space.channels is not None
-        large = space.stem == "large"
-        return Frame(space.channels, space.cells, large, pool_norm=self.pool_norm, pooled=self.single)
-
-    def supernet(self, task: Task) -> DartsSupernet:
-        """The search network: every operation on every edge."""
-        return DartsSupernet(self.fitted(task), self.frame(task), task)
-
-    def network(self, arch: Arch, task: Task) -> CellNet:
-        """A stand-alone network with fresh weights."""
-        return CellNet(self.genotype(arch), self.frame(task), task)
+        return replace(super().frame(task), pooled=self.single)
 
     def forecasters(self, task: Task) -> dict[int, int]:
         """Every choice's options compete, in all cells of its type at once."""
-        slots = self.frame(task).slots(task.image)
         found = {}
-        for kind, nodes in enumerate(self.nodes):
-            replicas = sum(s.reduces == bool(kind) for s in slots)
+        for nodes, replicas in zip(self.nodes, self.counts(task), strict=True):
             for choice in (c for node in nodes for c in (node.inputs, node.operations)):
                 if choice is not None and replicas:
                     found[choice] = replicas
@@ -258,7 +201,7 @@ class DartsReduced(SharedSpace):
         frame = self.frame(task)
         yield from frame_parts(frame, task)
         for slot in frame.slots(task.image):
-            for number, source in self.edges:
+            for number, source in EDGES:
                 node = self.nodes[int(slot.reduces)][number - INPUTS]
                 for option, when in self._whens(node, source):
                     yield from operation_part(slot, source, OPERATIONS[option], self.pool_norm, when)

@@ -22,6 +22,9 @@ OPERATIONS = (
 )  # fmt: skip
 ZERO = "none"  # an edge that carries nothing; known so that baselines' cells can be read
 INPUTS = 2  # sources that come from outside the cell
+KINDS = ("normal", "reduce")
+OWN = (2, 3, 4, 5)  # the nodes of a cell that is searched
+EDGES = tuple((node, source) for node in OWN for source in range(node))  # of such a cell
 
 Reads = tuple[str, int]  # (operation, source)
 
@@ -31,7 +34,7 @@ class Cell:
     """The operations of every node, and the nodes that are concatenated into the cell's output."""
 
     nodes: tuple[tuple[Reads, ...], ...]
-    concat: tuple[int, ...] = (2, 3, 4, 5)
+    concat: tuple[int, ...] = OWN
 
     def __post_init__(self) -> None:
         for number, reads in enumerate(self.nodes, start=INPUTS):

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sartor.core.arch import Arch
 from sartor.core.task import Task
 from sartor.spaces.base import Gates, Picks
-from sartor.spaces.cells.genotype import INPUTS, OPERATIONS, Cell, Genotype
+from sartor.spaces.cells.genotype import EDGES, INPUTS, OPERATIONS, Cell, Genotype
 from sartor.spaces.cells.grouped import Source, mixed_cell, sources
 from sartor.spaces.cells.ops import (
     Auxiliary,
@@ -195,10 +195,10 @@ class MixedCell(nn.Module):
     Edges are numbered node by node, by source: node 2 reads 0 and 1, node 3 reads 0, 1 and 2, and so on.
     """
 
-    def __init__(self, slot: Slot, edges: Sequence[tuple[int, int]]) -> None:
+    def __init__(self, slot: Slot) -> None:
         super().__init__()
-        self.slot, self.sources = slot, [source for _, source in edges]
-        self.into = [node for node, _ in edges]
+        self.slot, self.sources = slot, [source for _, source in EDGES]
+        self.into = [node for node, _ in EDGES]
         self.preprocess: Any = nn.ModuleList(slot.preprocess(i, affine=False) for i in (0, 1))
         self.edges: Any = nn.ModuleList(
             nn.ModuleList(operation(op, slot.width, slot.stride(s), affine=False) for op in OPERATIONS)
@@ -221,22 +221,21 @@ class MixedCell(nn.Module):
 
 
 class Cells(Protocol):
-    """What the search network asks of a space of cells; `kind` is 0 for normal cells and 1 for reduction cells."""
+    """What the search network asks of a space of cells (`sartor.spaces.cells.base`)."""
 
     @property
     def sizes(self) -> tuple[int, ...]: ...
 
-    @property
-    def edges(self) -> tuple[tuple[int, int], ...]: ...
+    def counts(self, task: Task) -> tuple[int, int]: ...
 
-    def reads(self, picks: Picks, kind: int) -> Picks: ...
+    def table(self, picks: Picks, kind: int) -> NDArray[np.bool_]: ...
 
     def edge_weights(self, kind: int, weights: Sequence[Any]) -> list[Any]: ...
 
     def genotype(self, arch: Arch) -> Genotype: ...
 
 
-class DartsSupernet(Supernet):
+class CellSupernet(Supernet):
     """All cells of the space in one set of weights; a cell type's decisions hold for all of its replicas."""
 
     def __init__(self, space: Cells, frame: Frame, task: Task) -> None:
@@ -244,26 +243,32 @@ class DartsSupernet(Supernet):
         self.space, self.frame, self.task = space, replace(frame, pool_norm=True), task
         slots = frame.slots(task.image)
         self.stem: Any = (LargeStem if frame.large else SmallStem)(task.channels, frame.stem_width())
-        self.cells: Any = nn.ModuleList(MixedCell(s, space.edges) for s in slots)
+        self.cells: Any = nn.ModuleList(MixedCell(s) for s in slots)
         self.classifier = Classifier(4 * slots[-1].width, task.classes)
         self.wiped: set[tuple[int, int]] = set()  # (choice, option)
-        self._freed: tuple[set[tuple[int, int]], ...] = (set(), set())  # of each kind of cell: (edge, operation)
+        self.freed: tuple[set[tuple[int, int]], ...] = (set(), set())  # of each kind of cell: (edge, operation)
         # Mixtures by few large kernels, or edge by edge; None: the former on a GPU, which small kernels starve.
         self.grouped: bool | None = None
         self._plans: dict[tuple[bool, int, torch.device], list[Source]] = {}
 
     def trace(self, x: Tensor, who: Arch | Picks | Gates) -> tuple[list[Tensor], Tensor]:
         """The features after the stem and after every cell, and the logits."""
-        runs = self._runs(who, x.device)
-        # Without batch-norms (search at initialisation takes them out) there is nothing to group.
-        normed = isinstance(self.cells[0].edges[0][-1][-1], nn.BatchNorm2d)
-        grouped = normed and (x.is_cuda if self.grouped is None else self.grouped)
+        kinds: list[Route]
+        if isinstance(who, Gates):
+            tables = [torch.stack(self.space.edge_weights(kind, who.weights)) for kind in (0, 1)]
+            kinds = [Mixture(table, freed) for table, freed in zip(tables, self.freed, strict=True)]
+        else:
+            rows = np.asarray(who.picks)[None] if isinstance(who, Arch) else who
+            kinds = [Paths(self.space.table(rows, kind), x) for kind in (0, 1)]
+        return self.stacked(x, [kinds[cell.slot.reduces] for cell in self.cells])
+
+    def stacked(self, x: Tensor, runs: Sequence[Route]) -> tuple[list[Tensor], Tensor]:
+        """The same with what every single cell runs."""
         stem = self.stem(x)
         before, last = stem if isinstance(stem, tuple) else (stem, stem)
-        features = [last]
-        for cell in self.cells:
-            run = runs[cell.slot.reduces]
-            if isinstance(run, _Mixture) and grouped:
+        features, grouped = [last], self.groups(x)
+        for cell, run in zip(self.cells, runs, strict=True):
+            if isinstance(run, Mixture) and grouped:
                 plan = self._plan(cell.slot.reduces, run.wiped, x.device)
                 out = mixed_cell(cell, plan, before, last, run.table_EO)
             else:
@@ -272,34 +277,36 @@ class DartsSupernet(Supernet):
             features.append(last)
         return features, self.classifier(last)
 
+    def groups(self, x: Tensor) -> bool:
+        """Whether mixtures run by few large kernels."""
+        # Without batch-norms (search at initialisation takes them out) there is nothing to group.
+        normed = isinstance(self.cells[0].edges[0][-1][-1], nn.BatchNorm2d)
+        return normed and (x.is_cuda if self.grouped is None else self.grouped)
+
     def _plan(self, reduces: bool, wiped: set[tuple[int, int]], device: torch.device) -> list[Source]:
         """The grouped form's plan, made once: options are only ever wiped, so their number says which."""
         key = reduces, len(wiped), device
         if key not in self._plans:
-            self._plans[key] = sources(self.space.edges, wiped, reduces and not self.frame.pooled, device)
+            self._plans[key] = sources(EDGES, wiped, reduces and not self.frame.pooled, device)
         return self._plans[key]
 
-    def _runs(self, who: Arch | Picks | Gates, device: torch.device) -> list[Any]:
-        """How an edge of a normal cell and one of a reduction cell is run."""
-        if isinstance(who, Arch):
-            rows = np.asarray(who.picks)[None]
-            return [_OnePath(self.space.reads(rows, kind)[0]) for kind in (0, 1)]
-        if isinstance(who, np.ndarray):
-            return [_ManyPaths(self.space.reads(who, kind), device) for kind in (0, 1)]
-        return [_Mixture(self.space.edge_weights(kind, who.weights), self._freed[kind]) for kind in (0, 1)]
-
     def extract(self, arch: Arch) -> CellNet:
-        """The stand-alone network with this one's weights and statistics; poolings keep their batch-norms."""
-        net = CellNet(self.space.genotype(arch), self.frame, self.task)
+        """The stand-alone network with this one's weights and statistics; dead nodes' channels are cut out."""
+        genotype = self.space.genotype(arch)
+        net, kinds = CellNet(genotype, self.frame, self.task), (genotype.normal, genotype.reduce)
         net.stem.load_state_dict(self.stem.state_dict())
-        net.classifier.load_state_dict(self.classifier.state_dict())
+        kept: list[Tensor | None] = [None, None]  # channels that are left of the last two cells' outputs
         for mine, theirs in zip(self.cells, net.cells, strict=True):
-            reads = self.space.reads(np.asarray(arch.picks)[None], int(mine.slot.reduces))[0]
-            pairs: list[Any] = [*zip(mine.preprocess, theirs.preprocess, strict=True)]
-            present = [mine.edges[e][option] for e, option in enumerate(reads) if option >= 0]
-            pairs += zip(present, (op for node in theirs.nodes for op in node), strict=True)
-            for source, target in pairs:  # scales and shifts are not in the search network: they stay 1 and 0
-                target.load_state_dict({**target.state_dict(), **source.state_dict()})
+            kind, width = int(mine.slot.reduces), mine.slot.width
+            table = self.space.table(np.asarray(arch.picks)[None], kind)[0]
+            for source, target, channels in zip(mine.preprocess, theirs.preprocess, kept, strict=True):
+                _load(target, source, channels)
+            present = [mine.edges[e][o] for e, o in np.argwhere(table).tolist()]
+            for source, target in zip(present, (op for node in theirs.nodes for op in node), strict=True):
+                _load(target, source)
+            alive = [torch.arange(width) + (n - INPUTS) * width for n in kinds[kind].concat]
+            kept = [kept[1], torch.cat(alive)]
+        _load(net.classifier, self.classifier, kept[1])
         weight = self.classifier.linear.weight
         return net.to(weight.device, weight.dtype).train(self.training)
 
@@ -310,7 +317,7 @@ class DartsSupernet(Supernet):
         alive = [torch.ones(n, dtype=like.dtype) for n in self.space.sizes]
         for choice, option in self.wiped:
             alive[choice][option] = 0.0
-        for kind, freed in enumerate(self._freed):
+        for kind, freed in enumerate(self.freed):
             unused = {
                 (edge, option)
                 for edge, weight in enumerate(self.space.edge_weights(kind, alive))
@@ -323,51 +330,54 @@ class DartsSupernet(Supernet):
             freed |= unused
 
 
-class _OnePath:
-    """The whole batch through one operation an edge; -1 is no operation."""
+def _load(target: nn.Module, source: nn.Module, channels: Tensor | None = None) -> None:
+    """Copy what both have, of weights on a cell's output only the `channels` that are left.
 
-    def __init__(self, reads: Picks) -> None:
-        self.reads = reads
-
-    def __call__(self, edge: int, operations: Any, x: Tensor) -> Tensor | None:
-        option = int(self.reads[edge])
-        return None if option < 0 else operations[option](x)
-
-
-class _ManyPaths:
-    """Every image through an operation of its own: images are gathered by operation."""
-
-    def __init__(self, reads: Picks, device: torch.device) -> None:
-        self.groups = [
-            [(o, torch.from_numpy(np.flatnonzero(column == o)).to(device)) for o in range(len(OPERATIONS))]
-            for column in reads.T
-        ]
-
-    def __call__(self, edge: int, operations: Any, x: Tensor) -> Tensor | None:
-        out = None
-        for option, images in self.groups[edge]:
-            if len(images):
-                some = operations[option](x.index_select(0, images))
-                if out is None:
-                    out = some.new_zeros(len(x), *some.shape[1:])
-                out = out.index_copy(0, images, some)
-        return out
+    Scales and shifts are not in the search network: they stay 1 and 0.
+    """
+    state = dict(source.state_dict())
+    if channels is not None:
+        for name, tensor in state.items():
+            if name.endswith("weight") and tensor.ndim > 1:
+                state[name] = tensor[:, channels.to(tensor.device)]
+    target.load_state_dict({**target.state_dict(), **state})
 
 
-class _Mixture:
+class Mixture:
     """Equation 1: ``p = sum_i u_i f_i`` on every edge, but for what is wiped: (edge, operation)."""
 
-    def __init__(self, edge_weights: list[Tensor], wiped: set[tuple[int, int]]) -> None:
-        self.edge_weights, self.wiped = edge_weights, wiped
-
-    @cached_property
-    def table_EO(self) -> Tensor:
-        """All weights, a row an edge; one table for all cells of a kind."""
-        return torch.stack(self.edge_weights)
+    def __init__(self, table_EO: Tensor, wiped: set[tuple[int, int]]) -> None:
+        self.table_EO, self.wiped = table_EO, wiped
 
     def __call__(self, edge: int, operations: Any, x: Tensor) -> Tensor | None:
         left = [o for o in range(len(OPERATIONS)) if (edge, o) not in self.wiped]
-        return _sum([self.edge_weights[edge][o] * operations[o](x) for o in left]) if left else None
+        return _sum([self.table_EO[edge, o] * operations[o](x) for o in left]) if left else None
+
+
+class Paths:
+    """Every image through the operations that its own cell has: images are gathered by option."""
+
+    def __init__(self, table_BEO: NDArray[np.bool_], x: Tensor) -> None:
+        self.groups: dict[int, list[tuple[int, Tensor | None]]] = {}  # None: all of them
+        for edge, option in np.argwhere(table_BEO.any(0)).tolist():
+            images = np.flatnonzero(table_BEO[:, edge, option])
+            whole = len(table_BEO) == 1 or len(images) == len(x)
+            group = None if whole else torch.from_numpy(images).to(x.device)
+            self.groups.setdefault(edge, []).append((option, group))
+
+    def __call__(self, edge: int, operations: Any, x: Tensor) -> Tensor | None:
+        total: Tensor | None = None
+        for option, images in self.groups.get(edge, ()):
+            some = operations[option](x if images is None else x.index_select(0, images))
+            if images is None:
+                total = some if total is None else total + some
+            else:
+                total = some.new_zeros(len(x), *some.shape[1:]) if total is None else total
+                total = total.index_add(0, images, some)
+        return total
+
+
+Route = Mixture | Paths  # what an edge gives
 
 
 def nothing(like: Tensor, width: int, side: int) -> Tensor:
