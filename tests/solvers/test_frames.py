@@ -61,7 +61,15 @@ def test_two_budgets_over_all_frames_equal_trying_everything(make):
         limits = [Limit(n, f, float(np.quantile(f.batch(every), 0.3))) for n, f in (("ms", cost), ("params", other))]
         asked = Problem(score, tuple(limits))
         assert solve(asked).score == pytest.approx(Exhaustive().solve(asked).score, abs=1e-9)
-        assert Milp().solve(asked).score == pytest.approx(Exhaustive().solve(asked).score, abs=1e-9)
+        best = Milp().solve(asked)
+        assert best.score == pytest.approx(Exhaustive().solve(asked).score, abs=1e-9)
+        # The cheapest that still scores halfway: from an architecture that does, and from nothing.
+        halfway = (*limits, Limit("score", score, low=best.score - 1.0))
+        least = -Exhaustive().solve(Problem(cost * -1.0, halfway)).score
+        assert cheapest(cost, halfway, known=best.arch).value == pytest.approx(least, abs=1e-9)
+        assert cheapest(cost, halfway).value == pytest.approx(least, abs=1e-9)
+        alone = Limit("alone", score, low=best.score)
+        assert cheapest(cost, (*limits, alone), known=best.arch).arch == best.arch
 
 
 @pytest.mark.parametrize("solver", ["frontier", "milp", "exhaustive", "best", "frank_wolfe", "evolution"])

@@ -176,7 +176,7 @@ def _thrifty(cut: Cut, goal: Quadratic, tables: Mapping[str, CostTable], solutio
         return solution
     as_good = Limit("score", goal, low=solution.score)
     try:
-        arch = cheapest(tables[cut.axis].form, (*cut.limits(tables), as_good)).arch
+        arch = cheapest(tables[cut.axis].form, (*cut.limits(tables), as_good), known=solution.arch).arch
     except (Infeasible, SolverError):  # equal scores are a matter of the last digit; the solution stands
         return solution
     return replace(solution, arch=arch, score=goal(arch))

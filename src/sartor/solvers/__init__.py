@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sartor.core.arch import Arch
     from sartor.core.quadratic import Limit, Quadratic
     from sartor.solvers.base import Least, Problem, Solution, Solver
 
@@ -36,8 +37,8 @@ def _made(solver: str | Solver | type[Solver], options: Mapping[str, Any]) -> So
     return made
 
 
-def cheapest(form: Quadratic, limits: Sequence[Limit] = ()) -> Least:
-    """The architecture with the smallest value of `form` among those that meet `limits`, before any training."""
+def cheapest(form: Quadratic, limits: Sequence[Limit] = (), known: Arch | None = None) -> Least:
+    """The architecture with the smallest value of `form` among those that meet `limits`; one of them may be `known`."""
     from sartor.solvers.milp import cheapest as least
 
-    return least(form, limits)
+    return least(form, limits, known=known)

@@ -29,31 +29,41 @@ def frames(problem: Problem) -> Iterator[Problem]:
         yield Problem(problem.score.at(option), limits)
 
 
-def best_of_frames(problem: Problem, solve: Callable[[Problem, int, float], Solution | None]) -> Solution | None:
+def best_of_frames(
+    problem: Problem,
+    solve: Callable[[Problem, int, float], Solution | None],
+    ceiling: Callable[[Problem], float] = lambda part: math.inf,
+    worth: float = -math.inf,
+) -> Solution | None:
     """The best of the frames' solutions and the highest of their bounds; None where no frame has any.
 
-    `solve` gets the problem of a frame, how many frames are still to come, this one included, and the best score of
-    those before; None says that the frame has nothing better. A frame in which it finds nothing in time leaves the
-    bound open.
+    Frames come in the order of their `ceiling`, a bound on the score; those that cannot have more than `worth` or than
+    what was found are left out. `solve` gets a frame's problem, how many frames are to come, this one included, and the
+    best score so far; None says that the frame has nothing as good. A frame in which it finds nothing in time leaves
+    the bound open.
     """
     begin = time.perf_counter()
-    found: list[tuple[Arch, Solution]] = []
+    parts = list(frames(problem))
+    promise = [ceiling(part) for part in parts]
+    found: Solution | None = None
     bound, failed = -math.inf, None
-    for option, part in enumerate(frames(problem)):
+    for count, option in enumerate(sorted(range(len(parts)), key=lambda n: -promise[n])):
+        best = max(worth, found.score) if found else worth
+        if promise[option] < best:
+            break
         try:
-            best = max((known.score for _, known in found), default=-math.inf)
-            solution = solve(part, problem.sizes[0] - option, best)
+            solution = solve(parts[option], len(parts) - count, best)
         except Infeasible:
             continue
         except SolverError as error:
             bound, failed = math.inf, error
             continue
         if solution is not None:
-            found.append((Arch((option, *solution.arch.picks[1:])), solution))
             bound = max(bound, solution.bound)
-    if not found and failed is not None:
+        if solution is not None and (found is None or solution.score > found.score):
+            found = replace(solution, arch=Arch((option, *solution.arch.picks[1:])))
+    if found is None and failed is not None:
         raise failed
-    if not found:
+    if found is None:
         return None
-    arch, top = max(found, key=lambda pair: pair[1].score)
-    return certify(problem, arch, bound, top.solver, time.perf_counter() - begin)
+    return certify(problem, found.arch, bound, found.solver, time.perf_counter() - begin)

@@ -33,7 +33,7 @@ from sartor.solvers.frontier import frontier
 from sartor.solvers.infeasible import cannot, contradiction
 from sartor.solvers.interactions import support
 from sartor.solvers.local import Index
-from sartor.solvers.multipliers import restricted, survivors
+from sartor.solvers.multipliers import ceiling, restricted, survivors
 
 SPREAD = 1e2  # every row spans about this much, so that HiGHS's tolerance of 1e-6 is 1e-8 of the form's range
 REPAIRS = 8
@@ -64,13 +64,15 @@ class Milp(Solver):
         return solution
 
     def _attempt(self, problem: Problem, worth: float = -math.inf) -> Solution | None:
-        """The solution, or None where there is provably none, or none that scores more than `worth`.
+        """The solution, or None where there is provably none, or none that scores `worth`.
 
         Frame by frame where there are cases; without the options that the optimum provably has not.
         """
         start = time.perf_counter()
         if framed(problem):
-            return best_of_frames(problem, lambda part, left, best: self._share(start, left)._attempt(part, best))
+            return best_of_frames(
+                problem, lambda part, left, best: self._share(start, left)._attempt(part, best), ceiling, worth
+            )
         options = survivors(problem, worth)
         if options is None:
             return self._run(problem)
@@ -116,8 +118,9 @@ class Milp(Solver):
         )
 
     def _share(self, start: float, count: int) -> Milp:
-        """The same solver with an equal share of the time that is left for `count` problems."""
-        return replace(self, time_limit=max((self.time_limit - (time.perf_counter() - start)) / count, 0.01))
+        """The same solver for the next of `count` problems: with half of the time that is left, the last with all."""
+        left = self.time_limit - (time.perf_counter() - start)
+        return replace(self, time_limit=max(left / min(count, 2), 0.01))
 
     def _least(self, form: Quadratic, limits: Sequence[Limit]) -> float | None:
         try:
@@ -127,17 +130,23 @@ class Milp(Solver):
         return least.value if least.value - least.bound <= 1e-6 * max(1.0, abs(least.value)) else least.bound
 
 
-def cheapest(form: Quadratic, limits: Sequence[Limit] = (), fallback: Milp | None = None) -> Least:
+def cheapest(
+    form: Quadratic, limits: Sequence[Limit] = (), fallback: Milp | None = None, known: Arch | None = None
+) -> Least:
     """The architecture with the smallest value of `form` among those that meet `limits`.
 
-    From the frontier's dynamic programming where the structure allows it, else with HiGHS.
+    From the frontier's dynamic programming where the structure allows it, else with HiGHS, which is faster where an
+    architecture that meets them is `known`.
     """
     try:
         front = frontier(Quadratic(form.sizes), form, limits)
     except NotSeparable:
-        found = (fallback or Milp())._attempt(Problem(form * -1.0, tuple(limits)))
-        if found is not None:
+        worth = -math.inf if known is None else -form(known)
+        found = (fallback or Milp())._attempt(Problem(form * -1.0, tuple(limits)), worth)
+        if found is not None and found.score >= worth:
             return Least(found.arch, form(found.arch), -found.bound)
+        if known is not None:
+            return Least(known, -worth, -worth if found is None else -found.bound)
     else:
         if len(front):
             return Least(front.arch(0), float(front.cost[0]), float(front.cost[0]))

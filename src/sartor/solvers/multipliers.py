@@ -24,23 +24,21 @@ LARGEST = 1e3  # multiplier, where score and limits are scaled to a span of one
 POLISHED = 4
 
 
+def ceiling(problem: Problem) -> float:
+    """A bound on the score of any architecture inside the limits; infinite where the choices form no trees."""
+    dual = _dual(problem)
+    return math.inf if dual is None else dual.least
+
+
 def survivors(problem: Problem, worth: float = -math.inf) -> list[Index] | None:
-    """The options of every choice with which an architecture may be the optimum and score more than `worth`.
+    """The options of every choice with which an architecture may be the optimum and score `worth` or more.
 
     None where nothing can be said: the choices form no trees, or no architecture inside the limits was met.
     """
-    forms, highs = [problem.score], []
-    for limit in problem.limits:
-        for form, high in ((limit.form, limit.high), (limit.form * -1.0, -limit.low)):
-            if high < math.inf:
-                forms.append(form)
-                highs.append(high)
-    parts = components(forms, ())
-    if not highs or parts is None or not all(part.tree for part in parts):
+    dual = _dual(problem)
+    if dual is None:
         return None
-    dual = _Dual(forms, highs, parts)
-    seen = np.unique(dual.descend(), axis=0)
-    inside = seen[allowed(problem.limits, seen)]
+    inside = dual.seen[allowed(problem.limits, dual.seen)]
     if not len(inside) and worth == -math.inf:
         return None
     top = inside[np.argsort(-problem.score.batch(inside), kind="stable")[:POLISHED]]
@@ -59,8 +57,22 @@ def restricted(form: Quadratic, options: Sequence[Index]) -> Quadratic:
     )
 
 
+def _dual(problem: Problem) -> _Dual | None:
+    """The lowest bound, where the choices form trees and there is any limit."""
+    forms, highs = [problem.score], []
+    for limit in problem.limits:
+        for form, high in ((limit.form, limit.high), (limit.form * -1.0, -limit.low)):
+            if high < math.inf:
+                forms.append(form)
+                highs.append(high)
+    parts = components(forms, ())
+    if not highs or parts is None or not all(part.tree for part in parts):
+        return None
+    return _Dual(forms, highs, parts)
+
+
 class _Dual:
-    """The upper bound as a function of the multipliers, and the least bound met so far for every option."""
+    """The upper bound as a function of the multipliers: the least that was met, whole and for every option."""
 
     def __init__(self, forms: Sequence[Quadratic], highs: Sequence[float], parts: Sequence[Component]) -> None:
         sizes = forms[0].sizes
@@ -75,18 +87,18 @@ class _Dual:
         self.trees = [part.rooted() for part in parts]
         self.forms, self.highs = forms, np.array([0.0, *highs])
         self.rest = np.array([f.constant for f in forms]) - self.highs
-        self.most = [np.full(n, np.inf) for n in sizes]
+        self.least, self.most = math.inf, [np.full(n, np.inf) for n in sizes]
+        self.seen = np.unique(self._descend(), axis=0)  # architectures, some of them inside the limits
 
-    def descend(self) -> Index:
+    def _descend(self) -> Index:
         """Lower the bound by cutting planes; the architectures that made the planes."""
         limits = len(self.forms) - 1
         seen, planes = [], []
-        multipliers, best = np.zeros(limits), math.inf
+        multipliers = np.zeros(limits)
         for _ in range(ROUNDS):
-            bound, picks = self.bound(multipliers)
+            picks = self._bound(multipliers)
             seen.append(picks)
             planes.append((np.array([form.batch(picks[None])[0] for form in self.forms]) - self.highs) / self.unit)
-            best = min(best, bound / self.unit[0])
             # The least of the largest plane: variables are the height and the multipliers.
             rows = np.array([[-1.0, *-plane[1:]] for plane in planes])
             found = linprog(
@@ -95,13 +107,13 @@ class _Dual:
                 b_ub=[-plane[0] for plane in planes],
                 bounds=[(None, None), *[(0.0, LARGEST)] * limits],
             )
-            if found.x is None or best - found.x[0] <= 1e-6:
+            if found.x is None or self.least / self.unit[0] - found.x[0] <= 1e-6:
                 break
             multipliers = found.x[1:]
         return np.array(seen)
 
-    def bound(self, multipliers: Array) -> tuple[float, Index]:
-        """The bound, and an architecture that reaches it; lowers what is known of every option."""
+    def _bound(self, multipliers: Array) -> Index:
+        """An architecture that reaches the bound; lowers what is known of the whole and of every option."""
         weights = np.array([1.0, *-multipliers * self.unit[0] / self.unit[1:]])
         linear = [weights @ table for table in self.linear]
         pairs = {edge: np.tensordot(weights, table, 1) for edge, table in self.pairs.items()}
@@ -125,4 +137,5 @@ class _Dual:
         for (order, _), top in zip(self.trees, tops, strict=True):
             for c in order:
                 self.most[c] = np.minimum(self.most[c], full[c] + (bound - top))
-        return bound, picks
+        self.least = min(self.least, bound)
+        return picks
