@@ -9,7 +9,7 @@ from sartor.core.config import build
 from sartor.core.errors import BadInput
 from sartor.core.seeds import Seeds
 from sartor.core.task import Task
-from sartor.engine.curvature.kernel import batch_trace
+from sartor.engine.curvature.kernel import batch_trace, ntk_factors, prepare, squared_norm, weights
 from sartor.methods.nasi import NASI, Reward, _noise, _smaller
 from sartor.spaces.base import Gates
 from sartor.spaces.nasbench201.space import OPERATIONS, NasBench201
@@ -121,6 +121,48 @@ def test_the_accumulated_step_with_fixed_and_adaptive_nu():
     assert not none.any()
 
 
+def test_nu_is_equation_40s_mean_a_number_or_starts_large():
+    mean = np.mean([reward()[1].size(-1 - n) for n in range(3)])
+    assert reward()[0]._nu(reward()[1]) == pytest.approx(0.5 * mean)
+    for options, times in (({"nu_scale": 1.0}, 1.0), ({"nu": "adaptive"}, 5.0)):
+        method, made = reward(**options)
+        assert method._nu(made) == pytest.approx(times * mean)  # the paper: "a relatively large nu_0"
+    for nu in ("fixed", "adaptive"):
+        assert NASI(nu=nu, nu_start=500.0)._nu(None) == 500.0  # without looking at a network
+
+
+class Jacot(torch.nn.Module):
+    """A convolution or linear layer as section 3.1 has it: weights of variance one, over the root of the fan-in."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer, self.fan = layer, layer.weight[0].numel()
+        self.raw = torch.nn.Parameter(layer.weight.detach() * self.fan**0.5)
+
+    def forward(self, x):
+        return torch.func.functional_call(self.layer, {"weight": self.raw / self.fan**0.5}, (x,))
+
+
+def test_the_ntk_parameterisation_is_jacots():
+    torch.manual_seed(0)
+    layers = [torch.nn.Conv2d(3, 8, 3, bias=False), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(288, 4)]
+    net = torch.nn.Sequential(*layers)
+    prepare(net, "lecun", "off")
+    x, y = torch.randn(5, 3, 8, 8), torch.arange(5) % 4
+    gradients = torch.autograd.grad(torch.nn.functional.cross_entropy(net(x), y), weights(net))
+    found = float(squared_norm(gradients, ntk_factors(net)))
+    wrapped = torch.nn.Sequential(Jacot(layers[0]), layers[1], layers[2], Jacot(layers[3]))
+    raw = [wrapped[0].raw, wrapped[3].raw, layers[3].bias]
+    assert float(raw[0].detach().var()) == pytest.approx(1.0, abs=0.2)
+    loss = torch.nn.functional.cross_entropy(wrapped(x), y)
+    assert found == pytest.approx(float(squared_norm(torch.autograd.grad(loss, raw))), rel=1e-4)
+    _, made = reward(parameterisation="ntk", init="lecun")
+    _, plain = reward(init="lecun")
+    assert made.size(0) < 0.5 * plain.size(0)
+    with pytest.raises(BadInput, match="init=lecun"):
+        NASI(parameterisation="ntk")
+
+
 def test_a_search_needs_no_data_and_repeats_itself():
     method = NASI(batch=4, steps=3, nu_networks=2)
     first, facts = method.at_initialisation(SPACE, TASK, Seeds(0))
@@ -154,7 +196,9 @@ def test_nothing_is_left_out_where_nothing_would_remain():
     assert all(bool(a.all()) for a in made.allowed)
 
 
-@pytest.mark.parametrize("wrong", [{"steps": 0}, {"batch": 0}, {"mu": -1.0}, {"temperature": 0.0}, {"gain": -1.0}])
+@pytest.mark.parametrize(
+    "wrong", [{"steps": 0}, {"batch": 0}, {"mu": -1.0}, {"temperature": 0.0}, {"gain": -1.0}, {"nu_start": 0.0}]
+)
 def test_bad_options_are_refused(wrong):
     with pytest.raises(BadInput, match="must"):
         build(NASI, wrong, "method")

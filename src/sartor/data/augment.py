@@ -21,7 +21,7 @@ from sartor.data import rand_augment
 from sartor.data.base import Images, Index
 
 # B batch, C channels, S side of the image
-Strength = Literal["none", "light", "cut", "crops", "standard", "strong", "crops_strong"]
+Strength = Literal["none", "light", "cut", "cutout", "crops", "standard", "strong", "crops_strong"]
 
 
 @final
@@ -62,6 +62,8 @@ class Augment:
             return cls(pad=pad, flip=flip)
         if strength == "cut":
             return cls(pad=pad, flip=flip, cutout=0.25)
+        if strength == "cutout":  # a square of half the side, as the papers have it
+            return cls(pad=pad, flip=flip, cutout=0.5)
         if strength == "crops":
             return cls(crop=0.35, flip=flip)
         if strength == "crops_strong":

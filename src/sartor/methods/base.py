@@ -110,8 +110,20 @@ class Method(ABC):
 
     @classmethod
     def preset(cls, effort: Effort, images: int, device: str = "cpu") -> dict[str, Any]:
-        """Options for an effort, a number of training images and a device; the fields' defaults are the paper's."""
+        """Options for an effort, a number of training images and a device; those of ``thorough`` are the paper's."""
         return {}
+
+    @classmethod
+    def paper(cls) -> dict[str, Any]:
+        """How the paper trains the network that comes out: the options of ``train`` at ``thorough``."""
+        return {"epochs": 250, "batch": 128, "augment": "strong"}
+
+
+# How DARTS trains a cell's network, and NASI (B.4) and random search with weight sharing after it.
+DARTS_TRAINING: dict[str, Any] = {
+    "epochs": 600, "batch": 96, "lr": 0.025, "weight_decay": 3e-4, "warmup": 0.0, "smoothing": 0.0, "ema": 0.0,
+    "augment": "cutout", "drop_path": 0.2, "auxiliary": 0.4,
+}  # fmt: skip
 
 
 def epochs_for(images: int, seen: int, least: int, most: int) -> int:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from sartor.core.errors import BadInput
-from sartor.methods.base import Effort, Found, Job, epochs_for
+from sartor.methods.base import DARTS_TRAINING, Effort, Found, Job, epochs_for
 from sartor.methods.mixture import Learner, Search, groups
 from sartor.methods.sharing import Sharing
 
@@ -45,6 +45,11 @@ class DARTS(Sharing):
         quick = effort == "quick"
         epochs = epochs_for(images, 8_000 if quick else 150_000, 3, 7 if quick else 50)
         return {"epochs": epochs, "lr": 0.05, "mixture_lr": 0.01, "augment": "light" if quick else "standard"}
+
+    @classmethod
+    def paper(cls) -> dict[str, Any]:
+        """As DARTS trains its cells."""
+        return DARTS_TRAINING
 
     def search(self, job: Job) -> Found:
         """Alternate between the network's weights and the mixture's."""

@@ -25,15 +25,18 @@ from sartor.core.errors import BadInput
 from sartor.core.quadratic import Quadratic
 from sartor.core.seeds import Seeds
 from sartor.core.task import Task
-from sartor.engine.curvature.kernel import LOSSES, Init, Loss, Norm, prepare, squared_norm, weights
+from sartor.engine.curvature.kernel import LOSSES, Init, Loss, Norm, ntk_factors, prepare, squared_norm, weights
 from sartor.engine.seeding import seeded
-from sartor.methods.base import Effort, Found, Job, Method
+from sartor.methods.base import DARTS_TRAINING, Effort, Found, Job, Method
 from sartor.spaces.base import Gates, Space
 from sartor.spaces.capabilities import Relaxable, sketch
 from sartor.spaces.supernet import new_supernet
 
 Batch = tuple[Tensor, Tensor]
 Source = Callable[[int], Batch]  # the batch of a step; equation 40's networks come at steps -1, -2, ...
+# x is heavy-tailed: half its mean is nearer to the typical x. Equation 41 starts "relatively large": the paper's
+# 500 is five times its fixed 100.
+_SCALES = {"fixed": 0.5, "adaptive": 5.0}
 
 
 @final
@@ -45,13 +48,15 @@ class NASI(Method):
     batch: int = 16
     mu: float = 2.0  # 0: no penalty; 1: nothing gained above nu; 2: lost again what exceeds it
     nu: Literal["fixed", "adaptive"] = "fixed"  # equation 40 or 41
+    nu_start: float | None = None  # nu_0 as a number, as in the paper (100 fixed, 500 or 1000 adaptive), or as below
     nu_networks: int = 50  # N of equation 40
-    nu_scale: float = 0.5  # a larger nu lets networks of a larger trace win
+    nu_scale: float | None = None  # times equation 40's mean; None: 0.5 fixed, 5 adaptive, which must start large
     temperature: float = 1.0  # tau of equation 42
     loss: Literal["cross_entropy", "mse", "logits"] = "cross_entropy"
     labels: Literal["true", "random"] = "true"
     images: Literal["true", "gaussian"] = "true"  # gaussian needs no data set; its labels are random
     init: Init = "kaiming"
+    parameterisation: Literal["standard", "ntk"] = "standard"  # ntk: Jacot's, as section 3.1's theory has it
     gain: float = 1.0  # factor on the drawn weights
     norm: Norm = "off"
     without: tuple[str, ...] = ("none",)  # options that are not drawn and rank last: the zero operation (B.2)
@@ -63,16 +68,35 @@ class NASI(Method):
         for name, least in (("steps", 1), ("batch", 1), ("nu_networks", 1), ("redraw", 0), ("side", 8)):
             if getattr(self, name) < least:
                 raise BadInput(f"method.{name} must be at least {least}, but got {getattr(self, name)}.")
-        if self.mu < 0 or self.nu_scale <= 0 or self.temperature <= 0 or self.gain <= 0:
+        positive = {name: getattr(self, name) for name in ("nu_start", "nu_scale", "temperature", "gain")}
+        if self.mu < 0 or not all(value is None or value > 0 for value in positive.values()):
             raise BadInput(
-                "method.mu >= 0 and method.nu_scale, method.temperature, method.gain > 0 must hold, but got "
-                f"{self.mu:g}, {self.nu_scale:g}, {self.temperature:g} and {self.gain:g}."
+                "method.mu >= 0 and method.nu_start, method.nu_scale, method.temperature, method.gain > 0 must hold, "
+                f"but got {self.mu:g}, {', '.join(str(value) for value in positive.values())}."
+            )
+        if self.parameterisation == "ntk" and self.init != "lecun":
+            raise BadInput(
+                'method.parameterisation = "ntk" draws weights of variance one and divides them by the root of the '
+                f'fan-in, which is method.init = "lecun", but method.init is {self.init!r}: --set method.init=lecun.'
             )
 
     @classmethod
     def preset(cls, effort: Effort, images: int, device: str = "cpu") -> dict[str, Any]:
-        """The defaults are what `reproduce/nasi_study.py` found; half and four times the steps around them."""
-        return {"quick": {"steps": cls.steps // 2}, "standard": {}, "thorough": {"steps": 4 * cls.steps}}[effort]
+        """The defaults are what `reproduce/nasi_study.py` found; ``thorough`` has 5.3's numbers and 3.1's theory."""
+        paper: dict[str, Any] = {
+            "steps": 100,
+            "batch": 64,
+            "redraw": 0,
+            "nu_scale": 1.0,
+            "init": "lecun",
+            "parameterisation": "ntk",
+        }
+        return paper if effort == "thorough" else {"steps": cls.steps // 2} if effort == "quick" else {}
+
+    @classmethod
+    def paper(cls) -> dict[str, Any]:
+        """Appendix B.4, which follows DARTS."""
+        return DARTS_TRAINING
 
     def search(self, job: Job) -> Found:
         """Algorithm 1 on the job's training images, or on none. It takes seconds, so a killed one starts again."""
@@ -122,8 +146,11 @@ class NASI(Method):
         return total / len(seen), above / len(seen)
 
     def _nu(self, reward: Reward) -> float:
-        """Equation 40: the mean of x over random networks, times the scale."""
-        return self.nu_scale * float(np.mean([reward.size(-1 - n) for n in range(self.nu_networks)]))
+        """The number that was given, or the mean of x over random networks (equation 40) times the scale."""
+        if self.nu_start is not None:
+            return self.nu_start
+        mean = float(np.mean([reward.size(-1 - n) for n in range(self.nu_networks)]))
+        return mean * (self.nu_scale or _SCALES[self.nu])
 
     def _source(self, job: Job) -> Source | None:
         """Training images as they are, drawn anew for every step, the same in every process."""
@@ -151,6 +178,7 @@ class Reward:
         self._draw(0)
         self.net.to(device)
         self.theta = weights(self.net)
+        self.factors = ntk_factors(self.net) if options.parameterisation == "ntk" else None
         self.loss: Loss = task.loss if options.loss == "cross_entropy" else LOSSES[options.loss]
         self.allowed = [_allowed(c.options, options.without) for c in space.choices]
 
@@ -196,7 +224,8 @@ class Reward:
             self._draw(step)
         images, labels = self.source(step)
         loss = self.loss(self.net(images, who), labels)
-        return squared_norm(torch.autograd.grad(loss, self.theta, create_graph=graph, allow_unused=True))
+        gradients = torch.autograd.grad(loss, self.theta, create_graph=graph, allow_unused=True)
+        return squared_norm(gradients, self.factors)
 
     def quadratic(self, delta: Tensor) -> Quadratic:
         """Delta* as the score; what was left out comes last in its choice, for budgets that only it can meet."""

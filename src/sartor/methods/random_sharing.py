@@ -14,7 +14,7 @@ from sartor.engine.evaluate import correct
 from sartor.engine.fit import Training, fit
 from sartor.engine.seeding import seeded
 from sartor.insight.ranking import quality
-from sartor.methods.base import Effort, Found, Job, epochs_for
+from sartor.methods.base import DARTS_TRAINING, Effort, Found, Job, epochs_for
 from sartor.methods.sharing import Sharing, recalibrate_paths
 from sartor.predictors.linear import LeastSquares
 from sartor.spaces.supernet import new_supernet
@@ -53,6 +53,11 @@ class RandomSharing(Sharing):
             "networks": 120 if quick else 500,
             "held_out": 30 if quick else 100,
         }
+
+    @classmethod
+    def paper(cls) -> dict[str, Any]:
+        """As DARTS trains its cells."""
+        return DARTS_TRAINING
 
     def search(self, job: Job) -> Found:
         """Train on random paths, measure random networks on the validation split, fit the options' worth."""

@@ -165,11 +165,13 @@ def open_context(
     run = Run(path, reporter, engine.rank == 0, engine.agree)
     reporter.silent = reporter.silent or engine.rank > 0
     images, splits, feed = open_data_of(given, reporter, engine)
-    train = {**preset(given.effort, given.device, method.inherits, len(splits.train)), **given.train_options}
+    train = {**preset(given.effort, given.device, method.paper(), len(splits.train)), **given.train_options}
+    # What shares its weights with the search network must have its size.
+    size = space.papers_size(images.task) if given.effort == "thorough" and not method.inherits else {}
     return Search(
         given, run, images, splits, feed, given.made_costs(), config.build(Final, train, "train"),
         Clock(run, given.seconds if timed else None, began),
-        given.space.make(SPACES).fitted(images.task),
+        given.space.make(SPACES, size).fitted(images.task),
         given.method.make(METHODS, method.preset(given.effort, len(splits.train), given.device)),
     )  # fmt: skip
 

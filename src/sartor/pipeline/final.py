@@ -5,7 +5,7 @@ The numbers come from `benchmarks/recipes.py`; the papers' own are those of ``--
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar, final
 
@@ -27,16 +27,14 @@ class Final(Recipe):
     teacher: bool = False  # the search's heaviest network, which a time makes no better than its students
 
 
-def preset(effort: Effort, device: str, inherits: bool, images: int) -> dict[str, Any]:
-    """For so many training images; `inherits` says that the search leaves a trained supernet behind.
+def preset(effort: Effort, device: str, paper: Mapping[str, Any], images: int) -> dict[str, Any]:
+    """For so many training images; `paper` is how the method's paper trains, which ``thorough`` does.
 
-    Fine-tuning as BINAS does it when thorough. Otherwise as many epochs as the time allows, at a rate that follows the
-    batch: inherited weights end higher at a full rate than at the paper's.
+    Otherwise as many epochs as the time allows, at a rate that follows the batch: inherited weights end higher at a
+    full rate than at the paper's.
     """
     if effort == "thorough":
-        paper = {"epochs": 50, "lr": 0.00128, "batch": 128, "weight_decay": 1e-5, "smoothing": 0.0}
-        scratch = {"epochs": 250, "batch": 128, "augment": "strong"}
-        return {**(paper if inherits else scratch), "images": "train", "teacher": True}
+        return dict(paper)
     sizes = (256, 128, 64) if device == "cuda" else (64, 64, 32)
     batch = next(size for size, least in zip(sizes, (4000, 1000, 0), strict=True) if images >= least)
     return {"epochs": 0, "batch": batch, "lr": 0.4 * batch / 256, "weight_decay": 5e-4, "augment": "light"}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,6 +81,11 @@ class Space(ABC):
                 f"have {task.image}. Use --image {self.least_side}."
             )
         return self
+
+    @classmethod
+    def papers_size(cls, task: Task) -> dict[str, Any]:
+        """The options at which papers train the networks that come out, where those differ from the defaults."""
+        return {}
 
     def describe(self, arch: Arch) -> str:
         """The architecture in the notation customary for this space; by default every decision that matters."""

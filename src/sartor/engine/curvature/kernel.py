@@ -7,6 +7,7 @@ and on what its batch-norms do, so both are said explicitly (`prepare`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import repeat
 from typing import Any, Literal
 
 import torch
@@ -85,9 +86,20 @@ def weights(net: nn.Module) -> list[nn.Parameter]:
     return [p for p in net.parameters() if p.requires_grad]
 
 
-def squared_norm(tensors: Iterable[Tensor | None]) -> Tensor:
-    """The squared Euclidean norm of everything together; what is None (unused) counts as zero."""
-    parts = [t.pow(2).sum() for t in tensors if t is not None]
+def ntk_factors(net: nn.Module) -> list[float]:
+    """By which every parameter's squared gradient norm is multiplied in Jacot's parameterisation.
+
+    There a layer multiplies by ``W / sqrt(n)`` with W of variance one and n its fan-in: with weights ``W / sqrt(n)``
+    drawn (init ``lecun``) the network is the same, and its gradient by W is that by the weights over ``sqrt(n)``.
+    """
+    fan_in = {id(m.weight): m.weight[0].numel() for m in net.modules() if isinstance(m, nn.Conv2d | nn.Linear)}
+    return [1.0 / fan_in.get(id(p), 1) for p in weights(net)]
+
+
+def squared_norm(tensors: Iterable[Tensor | None], factors: Iterable[float] | None = None) -> Tensor:
+    """The squared Euclidean norm of everything together, each tensor's times its factor; None (unused) is zero."""
+    pairs = zip(tensors, repeat(1.0) if factors is None else factors, strict=False)
+    parts = [factor * t.pow(2).sum() for t, factor in pairs if t is not None]
     return torch.stack(parts).sum() if parts else torch.zeros(())
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, final
 
 from sartor.core.errors import BadInput
-from sartor.methods.base import Effort, Found, Job, Method, epochs_for
+from sartor.methods.base import DARTS_TRAINING, Effort, Found, Job, Method, epochs_for
 from sartor.methods.bayesnas.relevance import Dependency
 from sartor.methods.bayesnas.search import Search
 
@@ -28,6 +28,7 @@ class BayesNAS(Method):
     epochs: int = 1  # of a round
     batch: int = 64
     lr: float = 0.1
+    last_lr: float = 0.0  # at the end of a round; the paper's rate is fixed
     momentum: float = 0.9
     weight_decay: float = 1e-4
     clip: float = 5.0
@@ -54,8 +55,8 @@ class BayesNAS(Method):
     @classmethod
     def preset(cls, effort: Effort, images: int, device: str = "cpu") -> dict[str, Any]:
         """The paper's numbers for ``thorough``; below that small data sets get more epochs a round."""
-        if effort == "thorough":
-            return {}
+        if effort == "thorough":  # section 6.1; the fields' defaults are the rest of it
+            return {"batch": 18, "last_lr": cls.lr, "augment": "light"}
         quick = effort == "quick"
         return {
             "rounds": 3 if quick else 4,
@@ -64,6 +65,11 @@ class BayesNAS(Method):
             "rate": 10.0 if quick else 3.0,
             "augment": "light" if quick else "standard",
         }
+
+    @classmethod
+    def paper(cls) -> dict[str, Any]:
+        """Appendices D.2 and D.3; 600 epochs and drop-path are those of the works that they follow and of the code."""
+        return {**DARTS_TRAINING, "batch": 128, "lr": 0.1, "auxiliary": 0.0}
 
     def search(self, job: Job) -> Found:
         """Algorithm 2, or Algorithm 1 where the space gives every cell switches of its own."""

@@ -95,8 +95,9 @@ class Search:
             net: Any = new_supernet(job.space, job.task)
         self.net: Any = job.engine.place(Switched(job.space, net, self.relevance, method.rate))
         self.recipe = Recipe(
-            epochs=method.rounds * method.epochs, batch=method.batch, lr=method.lr, momentum=method.momentum,
-            weight_decay=method.weight_decay, warmup=0.0, smoothing=0.0, ema=0.0, clip=method.clip,
+            epochs=method.rounds * method.epochs, batch=method.batch, lr=method.lr,
+            last_lr=method.last_lr, momentum=method.momentum, weight_decay=method.weight_decay, warmup=0.0,
+            smoothing=0.0, ema=0.0, clip=method.clip,
             augment=method.augment, cycles=method.rounds, cycle_decay=1.0,
         )  # fmt: skip
         self.rounds: list[dict[str, Any]] = []

@@ -14,7 +14,7 @@ from typing import Any, Literal, final
 from torch import Tensor
 
 from sartor.core.errors import BadInput
-from sartor.methods.base import Effort, Found, Job, epochs_for
+from sartor.methods.base import DARTS_TRAINING, Effort, Found, Job, epochs_for
 from sartor.methods.mixture import Learner, Search, groups
 from sartor.methods.sharing import Sharing
 from sartor.methods.xnas.experts import Experts, learning_rate
@@ -53,6 +53,14 @@ class XNAS(Sharing):
             "augment": "light" if quick else "standard",
             "zeta": 0.03 if quick else 0.1,
         }
+
+    @classmethod
+    def paper(cls) -> dict[str, Any]:
+        """Sections 4.2 and 9.3; the power of the cosine is that of the paper they refer to."""
+        return {
+            **DARTS_TRAINING, "epochs": 1500, "smoothing": 0.1, "augment": "strong",
+            "cycles": 5, "cycle_decay": 0.5, "power": 10.0,
+        }  # fmt: skip
 
     def search(self, job: Job) -> Found:
         """Algorithm 1 on every forecaster of the space at once."""

@@ -82,6 +82,11 @@ class CellSpace(SharedSpace):
         chosen: Any = stem if self.stem == "auto" else self.stem
         return replace(self, cells=self.cells or cells, channels=self.channels or channels, stem=chosen)
 
+    @classmethod
+    def papers_size(cls, task: Task) -> dict[str, Any]:
+        """In which XNAS (4.2, 9.3), NASI (B.4) and BayesNAS (6.1) train the cells that they found."""
+        return {"cells": 14, "channels": 46} if task.image >= max(PRESETS) else {"cells": 20, "channels": 36}
+
     def frame(self, task: Task, search: bool = False) -> Frame:
         """Sizes of the stand-alone network, or of the search network."""
         space = self.fitted(task)
@@ -113,6 +118,11 @@ class SearchedCells(CellSpace):
     @abstractmethod
     def arch_of(self, genotype: Genotype) -> Arch:
         """The architecture with these cells."""
+
+    @classmethod
+    def papers_size(cls, task: Task) -> dict[str, Any]:
+        """Searched in 8 cells of 16 channels."""
+        return {**super().papers_size(task), "search_cells": 8, "search_channels": 16}
 
     def frame(self, task: Task, search: bool = False) -> Frame:
         """Sizes of the stand-alone network, or of the search network."""

@@ -67,6 +67,11 @@ class TreeCells(SharedSpace):
         if self.alpha is not None and self.alpha < 0:
             raise BadInput(f"space.alpha must be at least 0, but got {self.alpha}.")
 
+    @classmethod
+    def papers_size(cls, task: Task) -> dict[str, Any]:
+        """Eighteen blocks a stage."""
+        return {"blocks": PAPER}
+
     @property
     def count(self) -> int:
         """The number of blocks."""

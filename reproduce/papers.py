@@ -1,0 +1,147 @@
+"""The tables of docs/papers.md, written from the presets and from benchmarks/results: never by hand.
+
+    python reproduce/papers.py           # rewrite them
+    python reproduce/papers.py --check   # exit code 1 where the page says anything else
+
+A table stands between `<!-- table NAME -->` and `<!-- end -->`; everything else on the page is prose.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+
+from sartor.core.registry import METHODS, SPACES
+from sartor.core.task import Task
+from sartor.pipeline.final import preset
+
+PAGE = Path(__file__).parents[1] / "docs" / "papers.md"
+IMAGES, CIFAR = 50_000, Task(10, 32, 3)
+
+# What the papers say of every option that `thorough` sets or leaves at its default. "code": the authors' code says it.
+SHARING = {
+    "epochs": "50 (4.1)", "batch": "96 (4.1)", "lr": "unstated: DARTS's", "momentum": "unstated: DARTS's",
+    "weight_decay": "unstated: DARTS's", "clip": "unstated: DARTS's",
+}  # fmt: skip
+EVALUATION = {
+    "epochs": "600 (B.4)", "batch": "96", "lr": "0.025, cosine to 0", "weight_decay": "3e-4", "warmup": "none",
+    "smoothing": "none", "ema": "none", "augment": "cutout of 16 pixels", "drop_path": "0.2, rising",
+    "auxiliary": "0.4",
+}  # fmt: skip
+SAYS: dict[str, dict[str, str]] = {
+    "binas": {
+        "heaviest_epochs": "250 (A)", "heaviest_lr": "0.1, cosine (C)", "heaviest_decay": "1e-4 (C)",
+        "multipath_epochs": "100 (A)", "multipath_lr": "0.1 (C); code 0.0128", "multipath_decay": "1e-4 (C); code 1e-5",
+        "batch": "200 (A)", "smoothing": "0.1 (C)", "gamma": "code 1", "ema": "EMA (C); code 0.999", "warmup": "none",
+        "clip": "none", "dropout": "none", "augment": "AutoAugment, cutout (C); ours RandAugment, cutout, erasing",
+        "sort_share": "code 0.1", "estimator": "equation 3", "outcome": "ours, for joint", "shrink": "ours, for joint",
+        "focus": "ours, for joint", "mirror": "ours, for joint", "passes": "10 each, 2560 in all (A)",
+        "held_out": "500 (4.2)",
+        "train.epochs": "8 GPU hours (A); code 19", "train.batch": "code 128", "train.lr": "code 0.00128, cosine",
+        "train.weight_decay": "code 1e-5", "train.warmup": "code: 3 epochs", "train.smoothing": "code 0",
+        "train.clip": "none", "train.augment": "AutoAugment, cutout (C)", "train.teacher": "w_h (A)",
+        "train.images": "80 % (A)",
+    },
+    "xnas": {
+        **SHARING, "augment": "AutoAugment (9.2); ours RandAugment, cutout, erasing", "bound": "1 (3.2)",
+        "zeta": "1 (algorithm 1)", "rate": "equation 4", "wipeout": "algorithm 1",
+        **{f"train.{k}": v for k, v in EVALUATION.items()}, "train.epochs": "1500 (4.2)",
+        "train.smoothing": "0.1 (9.3)",
+        "train.augment": "AutoAugment, cutout of 16 (9.3); ours RandAugment, cutout, erasing",
+        "train.cycles": "5 (4.2)",
+        "train.cycle_decay": "0.5 (4.2)", "train.power": "unstated: 10, of sharpDARTS",
+        "space.cells": "20 (4.2)", "space.channels": "36, 44 or 50 (4.2)", "space.search_cells": "8 (4.1)",
+        "space.search_channels": "unstated: DARTS's",
+    },
+    "nasi": {
+        "steps": "100 (5.3); an epoch on 1Shot1", "batch": "64 (5.3)", "mu": "2; 1 on small spaces", "nu": "both (B.1)",
+        "nu_start": "100 fixed, 500 adaptive (5.3), for networks of unstated size", "nu_networks": "50 (B.1)",
+        "nu_scale": "1 (40)", "temperature": "1 (B.3)", "loss": "unstated; MSE in theory",
+        "labels": "true, random (5.4)",
+        "images": "true, random (5.4)", "init": "Jacot's (3.1)", "parameterisation": "Jacot's (3.1)", "gain": "1",
+        "norm": "unstated", "without": "none (B.2)", "redraw": "0: one theta_0", "sketch": "unstated",
+        "side": "unstated",
+        **{f"train.{k}": v for k, v in EVALUATION.items()},
+        "space.cells": "20 (B.4)", "space.channels": "36 (B.4)",
+    },
+    "bayesnas": {
+        "rounds": "unstated", "epochs": "1 (1)", "batch": "18 (6.1), 16 (D.1)", "lr": "0.1 (6.1)",
+        "last_lr": "fixed rate (6.1)", "momentum": "0.9", "weight_decay": "1e-4 (D.1)", "clip": "unstated: DARTS's",
+        "augment": "shifts and mirror images (D.1)", "strength": "0.01, 0.007, 0.005 (table 1)",
+        "zero_strength": "code: 0.01", "rate": "1", "dependency": "equation 8", "hessian": "recursion (C)",
+        "hessian_images": "code: the last batch",
+        **{f"train.{k}": v for k, v in EVALUATION.items()}, "train.epochs": "unstated: DARTS's",
+        "train.batch": "128 (D.3)",
+        "train.lr": "0.1, cosine (D.3)", "train.weight_decay": "3e-4 (D.3)", "train.augment": "cutout (D.2)",
+        "train.drop_path": "code 0.2", "train.auxiliary": "none",
+        "space.cells": "20 (6.1)", "space.channels": "code 36", "space.search_cells": "8 (6.1)",
+        "space.search_channels": "16 (D.1); code 36",
+    },
+}  # fmt: skip
+SPACE_OF = {"binas": "mobile", "xnas": "darts", "nasi": "darts_reduced", "bayesnas": "freecells"}
+
+
+def options(name: str, effort: str) -> dict[str, object]:
+    """Every option of the method, and those of the final training and of the space that the effort sets."""
+    method, space = METHODS[name], SPACES[SPACE_OF[name]]
+    made = method(**method.preset(effort, IMAGES))
+    found = {f.name: getattr(made, f.name) for f in fields(made)}
+    found |= {f"train.{k}": v for k, v in preset(effort, "cpu", method.paper(), IMAGES).items()}
+    if effort == "thorough" and not method.inherits:
+        found |= {f"space.{k}": v for k, v in space.papers_size(CIFAR).items()}
+    return found
+
+
+def thorough(name: str) -> list[list[str]]:
+    """Option, `thorough`, `standard`, and what the paper says."""
+    ours, usual = options(name, "thorough"), options(name, "standard")
+    if unsaid := sorted(ours.keys() ^ SAYS[name].keys()):
+        raise SystemExit(f"{name}: what does the paper say of {', '.join(unsaid)}? Add it to SAYS, or remove it.")
+    head = [["option", "`thorough`", "`standard`", "the paper"]]
+    return head + [[f"`{k}`", _shown(v), _shown(usual.get(k, "-")), SAYS[name][k]] for k, v in ours.items()]
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return ", ".join(value) if isinstance(value, tuple) else "-" if value is None else str(value)
+
+
+TABLES: dict[str, Callable[[], list[list[str]]]] = {
+    f"thorough {name}": lambda name=name: thorough(name)  # type: ignore[misc]
+    for name in SPACE_OF
+}
+
+
+def markdown(rows: list[list[str]]) -> str:
+    """A table with its first row as head."""
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join([lines[0], "|" + " --- |" * len(rows[0]), *lines[1:]])
+
+
+def render(page: str) -> str:
+    """The page with every table written anew; a table that nobody makes, or that stands nowhere, is an error."""
+    named = re.findall(r"<!-- table (.*?) -->", page)
+    if sorted(named) != sorted(TABLES):
+        raise SystemExit(f"tables and page differ: {', '.join(sorted(set(named) ^ set(TABLES)))}.")
+
+    def fill(match: re.Match[str]) -> str:
+        return f"{match[1]}\n{markdown(TABLES[match[2]]())}\n<!-- end -->"
+
+    return re.sub(r"(<!-- table (.*?) -->)\n.*?<!-- end -->", fill, page, flags=re.DOTALL)
+
+
+def main() -> int:
+    before = PAGE.read_text(encoding="utf-8")
+    after = render(before)
+    if "--check" in sys.argv:
+        return int(after != before)
+    PAGE.write_text(after, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
