@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from sartor.core.arch import Choice
-from sartor.core.errors import BadInput
+from sartor.core.errors import RunError
 from sartor.core.registry import SPACES
+from sartor.runs.codec import decode
 from sartor.spaces.drawing import Aspect, Drawing, Edge, Stage, default
 
 
@@ -13,7 +14,7 @@ from sartor.spaces.drawing import Aspect, Drawing, Edge, Stage, default
 def test_a_drawing_is_plain_data_about_what_there_is(name):
     space = SPACES[name]()
     drawing = space.draw(space.sample(np.random.default_rng(0)))
-    assert Drawing.from_json(json.loads(json.dumps(drawing.to_json()))) == drawing
+    assert decode(Drawing, json.loads(json.dumps(drawing.to_json())), "drawing") == drawing
     known = {o for c in space.choices for o in c.options}
     assert set(drawing.options) <= known
     assert all(len(values) == len(drawing.aspects) for values in drawing.options.values())
@@ -51,6 +52,8 @@ def test_choices_alone_tell_stages_where_there_are_any():
 
 
 def test_what_is_no_drawing_is_refused():
-    with pytest.raises(BadInput, match="not a drawing"):
-        Drawing.from_json({"stages": [{}]})
+    with pytest.raises(RunError, match=r"drawing\.stages\.0\.title is missing"):
+        decode(Drawing, {"stages": [{}]}, "drawing")
+    with pytest.raises(RunError, match=r"drawing\.aspects\.0\.shows must be one of 'height', 'tone'"):
+        decode(Drawing, {"aspects": [{"name": "width", "shows": "smell"}]}, "drawing")
     assert Aspect("width").text(1.5) == "1.5"

@@ -12,7 +12,7 @@ import numpy as np
 from sartor.core.arch import Arch
 from sartor.core.errors import BadInput, RunError
 from sartor.core.task import MultiLabel, Task
-from sartor.runs.codec import encode, to_file
+from sartor.runs.codec import decode, encode, to_file
 from sartor.runs.directory import Run, read_file
 from sartor.runs.schema import Certificate, FrontierFile, Preprocessing, ScoreFile, SolutionFile
 from sartor.solvers.base import Frontier
@@ -124,7 +124,7 @@ class Result:
 
         learnt, given = read_file(self._search / ScoreFile.NAME, ScoreFile), self._run.load(SolutionFile).drawing
         costs = {name: table.form for name, table in self.tables.items()}
-        drawing = Drawing.from_json(given) if given else Drawing()
+        drawing = decode(Drawing, given or {}, f"{SolutionFile.NAME}: drawing")
         found = explain(learnt.explained, learnt.choices, costs, parse=drawn(drawing))
         return {**found, "shadow_prices": shadow_prices(self.frontier)}
 

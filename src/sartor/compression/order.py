@@ -16,9 +16,12 @@ from sartor.runs.progress import Reporter
 
 
 def compress(
-    options: Compression, out: Path, reporter: Reporter | None = None, module: nn.Module | None = None,
+    options: Compression,
+    out: Path,
+    reporter: Reporter | None = None,
+    module: nn.Module | None = None,
     trust_code: bool = False,
-) -> Path:  # fmt: skip
+) -> Path:
     """A network and budgets in, a smaller certified network out; the same call resumes after a crash."""
     context = open_given(options, out, reporter or Reporter(), module, trust_code)
     run, cut = context.run, Narrowing(context, context.run)

@@ -51,7 +51,7 @@ def _over(values: Tensor, kept: Sequence[int]) -> Tensor:
     return values.sum(axes, keepdim=True)
 
 
-STRUCTURES: dict[str, Structure] = {s.name: s for s in (
+_TABLE = (
     Structure("shape", "a", (_C, _M, _K)),
     Structure("row", "b", (_C, _M)),
     Structure("column", "c", (_C, _K)),
@@ -62,7 +62,8 @@ STRUCTURES: dict[str, Structure] = {s.name: s for s in (
     Structure("group-column", "h", (_K,)),
     Structure("group-row-column", "i", (_M, _K), cross=True),
     Structure("filter", "j", (_N,)),
-)}  # fmt: skip
+)
+STRUCTURES = {s.name: s for s in _TABLE}
 # Rows and columns of a matrix are its outputs and inputs; the rest of the table with m = k = 1.
 _MATRIX: dict[str, Structure] = STRUCTURES | {
     "row": Structure("row", "b", (_N,)),

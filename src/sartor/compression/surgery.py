@@ -49,9 +49,11 @@ class Plan:
 
     @classmethod
     def of(
-        cls, parts: Iterable[Mapping[tuple[str, str], Index]], selected: Mapping[str, Index] | None = None,
+        cls,
+        parts: Iterable[Mapping[tuple[str, str], Index]],
+        selected: Mapping[str, Index] | None = None,
         gone: Iterable[str] = (),
-    ) -> Plan:  # fmt: skip
+    ) -> Plan:
         """A plan from the widths' parts; one side of a layer may hold entries of several (a concatenation)."""
         removed: dict[tuple[str, str], Index] = {}
         for part in parts:

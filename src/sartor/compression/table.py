@@ -66,10 +66,13 @@ def _entry(job: Given, layer: Any, shape: Any, times: dict[str, float]) -> dict[
     weight = layer.weight
     outputs, entries = weight.shape[0], shape[-1] if isinstance(layer, nn.Linear) else shape[0]
     return {
-        "in": int(entries), "out": int(outputs), "weights": int(weight.numel()),
-        "nonzero": int((weight != 0).sum()), "macs": job.costs["macs"].of(_plain(layer), shape),
+        "in": int(entries),
+        "out": int(outputs),
+        "weights": int(weight.numel()),
+        "nonzero": int((weight != 0).sum()),
+        "macs": job.costs["macs"].of(_plain(layer), shape),
         "ms": times[_key(layer, shape)],
-    }  # fmt: skip
+    }
 
 
 def _plain(layer: Any) -> nn.Module:

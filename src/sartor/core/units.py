@@ -93,18 +93,20 @@ class Kind:
 
 
 TIME = Kind(
-    "time", {"us": 1e-3, "µs": 1e-3, "μs": 1e-3, "ms": 1.0, "s": 1e3},
-    {"s": 1e4, "ms": 0.1, "us": 0.0}, "20ms or 0.5s",
-)  # fmt: skip
+    "time", {"us": 1e-3, "µs": 1e-3, "μs": 1e-3, "ms": 1.0, "s": 1e3}, {"s": 1e4, "ms": 0.1, "us": 0.0}, "20ms or 0.5s"
+)
 COUNT = Kind(
-    "count", {"": 1.0, "K": 1e3, "k": 1e3, "M": 1e6, "m": 1e6, "G": 1e9, "g": 1e9, "B": 1e9},
-    {"G": _ROUNDED * 1e9, "M": _ROUNDED * 1e6, "K": _ROUNDED * 1e3, "": 0.0}, "4M or 250000",
-)  # fmt: skip
+    "count",
+    {"": 1.0, "K": 1e3, "k": 1e3, "M": 1e6, "m": 1e6, "G": 1e9, "g": 1e9, "B": 1e9},
+    {"G": _ROUNDED * 1e9, "M": _ROUNDED * 1e6, "K": _ROUNDED * 1e3, "": 0.0},
+    "4M or 250000",
+)
 BYTES = Kind(
     "bytes",
     {"B": 1.0, "kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 1024.0, "MiB": 1024.0**2, "GiB": 1024.0**3},
-    {"GB": _ROUNDED * 1e9, "MB": _ROUNDED * 1e6, "KB": _ROUNDED * 1e3, "B": 0.0}, "500KB or 1.2GB",
-)  # fmt: skip
+    {"GB": _ROUNDED * 1e9, "MB": _ROUNDED * 1e6, "KB": _ROUNDED * 1e3, "B": 0.0},
+    "500KB or 1.2GB",
+)
 DURATION = Kind("duration", {"s": 1.0, "min": 60.0, "h": 3600.0}, {"h": 7200.0, "min": 120.0, "s": 0.0}, "10min or 90s")
 KINDS = {kind.name: kind for kind in (TIME, COUNT, BYTES)}
 

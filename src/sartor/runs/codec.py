@@ -86,6 +86,10 @@ def _decode(hint: Any, data: Any, where: str) -> Any:
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any or hint is object:
         return data
+    if origin is typing.Literal:
+        if data not in args:
+            raise _wrong(where, f"one of {', '.join(map(repr, args))}", data)
+        return data
     if origin in (typing.Union, types.UnionType):
         return _union(args, data, where)
     if origin is tuple:

@@ -4,7 +4,7 @@ Every choice of a space is drawn once, as a box that shows the picked option. `s
 which data passes them; without stages they are listed. `aspects` say what the options of such boxes differ by (kernel,
 expansion, ...) and how that shows, and `options` has the aspects' values of every option, by its name. Whatever else is
 to be seen of the one network comes as `graphs` (cells: nodes and labelled edges) and `grids` (rows of which each column
-has some). All of it is plain data: `to_json` writes it into a run's solution.json, `from_json` reads it back, and
+has some). All of it is plain data: `to_json` writes it into a run's solution.json, `runs.codec` reads it back, and
 `default` derives a drawing from a space's choices alone.
 """
 
@@ -15,7 +15,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from sartor.core.arch import Choice
-from sartor.core.errors import BadInput
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,26 +82,6 @@ class Drawing:
     def to_json(self) -> dict[str, Any]:
         """For solution.json."""
         return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Drawing:
-        """Read what `to_json` wrote."""
-        try:
-            return cls(
-                tuple(Stage(s["title"], tuple(s["blocks"]), s["depth"]) for s in data["stages"]),
-                tuple(Aspect(**a) for a in data["aspects"]),
-                {o: tuple(values) for o, values in data["options"].items()},
-                tuple(
-                    Graph(g["title"], tuple(g["nodes"]), tuple(Edge(**e) for e in g["edges"]), g["inputs"])
-                    for g in data["graphs"]
-                ),
-                tuple(
-                    Grid(g["title"], tuple(g["rows"]), tuple(g["columns"]), tuple((r, c) for r, c in g["filled"]))
-                    for g in data["grids"]
-                ),
-            )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise BadInput(f"this is not a drawing as Sartor writes it: {error!r}.") from error
 
 
 def default(choices: Sequence[Choice]) -> Drawing:

@@ -11,9 +11,7 @@ from sartor.data.sources.base import Source, Wish
 from sartor.data.sources.idx import open_idx
 
 FOLDER = Path("/usr/share/datasets/fashion-mnist")
-CLASSES = (
-    "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
-)  # fmt: skip
+CLASSES = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
 
 
 @final

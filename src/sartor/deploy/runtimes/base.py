@@ -103,6 +103,9 @@ class Runtime(ABC):
         """What a measured time depends on besides the network; times of different identities never mix."""
         where: dict[str, Any] = TARGETS[self.target]().identity(self.device)
         return where | {
-            "threads": self.threads, "batch": self.batch, "runtime": self.name, "runtime_version": self.version(),
+            "threads": self.threads,
+            "batch": self.batch,
+            "runtime": self.name,
+            "runtime_version": self.version(),
             "torch": str(torch.__version__),
-        }  # fmt: skip
+        }

@@ -37,8 +37,11 @@ def mixture(recorded: Mixture | None) -> list[dict[str, Any]]:
 
     curve("normalised entropy", "entropy", lambda e, n: e.groups[n].entropy)
     curve("options left per choice, mean", "remaining", lambda e, n: e.groups[n].remaining)
-    curve("largest weight of a choice, mean", "weight",
-          lambda e, n: sum(max(row) for row in e.weights[n]) / len(e.weights[n]))  # fmt: skip
+    curve(
+        "largest weight of a choice, mean",
+        "weight",
+        lambda e, n: sum(max(row) for row in e.weights[n]) / len(e.weights[n]),
+    )
     return found
 
 
@@ -51,8 +54,10 @@ def _group(group: MixtureGroup, number: int) -> str:
 def draw_graph(graph: Graph) -> Html:
     """Inputs on the left, nodes in their order; every labelled edge is a line with its label, any other is dashed."""
     middle, last = _HIGH // 2, len(graph.nodes) - 1
-    reached = {n: sorted((e for e in graph.edges if e.target == n and e.label), key=lambda e: e.source)
-               for n in range(len(graph.nodes))}  # fmt: skip
+    reached = {
+        n: sorted((e for e in graph.edges if e.target == n and e.label), key=lambda e: e.source)
+        for n in range(len(graph.nodes))
+    }
     places = {}
     for n in range(len(graph.nodes)):
         if n < graph.inputs:
@@ -68,8 +73,11 @@ def draw_graph(graph: Graph) -> Html:
             line, label = _line(places[edge.source], (x, y + 12 * (2 * k - len(edges) + 1) // 2), edge.label)
             lines.append(line)
             labels.append(label)
-    lines += [_curve(places[e.source], places[e.target], 'stroke-dasharray="3 3" opacity=".5"')
-              for e in graph.edges if not e.label]  # fmt: skip
+    lines += [
+        _curve(places[e.source], places[e.target], 'stroke-dasharray="3 3" opacity=".5"')
+        for e in graph.edges
+        if not e.label
+    ]
     boxes = [_box(place, graph.nodes[n], max(17, 6 * len(reached[n]) + 5)) for n, place in places.items()]
     words = "; ".join(
         f"{graph.nodes[n]} adds " + " and ".join(f"{e.label} of {graph.nodes[e.source]}" for e in edges)

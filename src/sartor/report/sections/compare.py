@@ -21,12 +21,15 @@ def compare(files: Files) -> dict[str, Any] | None:
     units = {n: Unit.of([e.costs[n] for e in trained if n in e.costs], found.kinds[n]) for n in costs}
     rows = [
         {
-            "name": e.name, "network": _network(e), "own": e is found.own, "accuracy": f"{e.accuracy:.1f} %",
+            "name": e.name,
+            "network": _network(e),
+            "own": e is found.own,
+            "accuracy": f"{e.accuracy:.1f} %",
             "costs": [units[n].show(e.costs[n]) if n in e.costs else "–" for n in costs],
             "seconds": "–" if e.seconds is None else seconds(e.seconds),
         }
         for e in trained
-    ]  # fmt: skip
+    ]
     return {
         "verdict": verdict(found), "metric": found.metric, "costs": costs, "rows": rows, "axis": found.axis,
         "figure": _figure(found, trained, units[found.axis]),

@@ -200,10 +200,13 @@ class _Entries:
         rows = []
         for i, choice in enumerate(self.choices):
             for n, option in enumerate(choice.options):
-                rows.append({
-                    "choice": choice.name if n == 0 else "", "option": option,
-                    "value": signed(self.values[i][n], 3) + suffix,
-                    "error": "" if self.errors is None else f"{self.errors[i][n]:.3f}",
-                    "prices": [amount(c[i][n], kinds[name], 3) for name, c in costs.items()],
-                })  # fmt: skip
+                rows.append(
+                    {
+                        "choice": choice.name if n == 0 else "",
+                        "option": option,
+                        "value": signed(self.values[i][n], 3) + suffix,
+                        "error": "" if self.errors is None else f"{self.errors[i][n]:.3f}",
+                        "prices": [amount(c[i][n], kinds[name], 3) for name, c in costs.items()],
+                    }
+                )
         return rows

@@ -69,9 +69,11 @@ def _calibration(files: Files, name: str, notes: Calibration) -> dict[str, Any]:
     label = "Predicted against measured time of whole networks"
     figure = figures.agreement(predicted, notes.measured_ms, "ms", label, lambda v: number(v, 3))
     return {
-        "figure": figure, "networks": len(predicted), "median": f"{100 * notes.held_out_median_error:.1f} %",
+        "figure": figure,
+        "networks": len(predicted),
+        "median": f"{100 * notes.held_out_median_error:.1f} %",
         "worst": f"{100 * notes.held_out_worst_error:.1f} %",
-    }  # fmt: skip
+    }
 
 
 def _rounds(timed: TimingSummary) -> Html:
@@ -136,9 +138,11 @@ def training(files: Files) -> dict[str, Any] | None:
     if not cards and not times:
         return None
     return {
-        "cards": cards, "stages": figures.bars(times), "total": seconds(sum(s for _, s, _ in times)),
+        "cards": cards,
+        "stages": figures.bars(times),
+        "total": seconds(sum(s for _, s, _ in times)),
         "accuracies": [(name, f"{value:.1f} %") for name, value in accuracies if value is not None],
-    }  # fmt: skip
+    }
 
 
 def _phase(name: str, history: Sequence[Epoch]) -> dict[str, Any]:

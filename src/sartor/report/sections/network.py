@@ -91,11 +91,14 @@ def network(files: Files, contributions: list[Array] | None, prices: dict[str, l
     for i, slot in enumerate(shown):
         if slot["on"]:
             worth = None if contributions is None else contributions[i][picks[i]]
-            rows.append({
-                "choice": slot["name"], "option": slot["option"],
-                "worth": "" if worth is None else signed(worth) + percent_suffix(files.unit),
-                "prices": [amount(price[i][picks[i]], files.kinds[n], 3) for n, price in prices.items()],
-            })  # fmt: skip
+            rows.append(
+                {
+                    "choice": slot["name"],
+                    "option": slot["option"],
+                    "worth": "" if worth is None else signed(worth) + percent_suffix(files.unit),
+                    "prices": [amount(price[i][picks[i]], files.kinds[n], 3) for n, price in prices.items()],
+                }
+            )
     totals = []
     for axis in list(prices)[:1]:
         own = [[prices[axis][b][picks[b]] for b in s.blocks if active(choices[b], picks)] for s in drawing.stages]

@@ -125,8 +125,10 @@ def draw(entries: Sequence[Posterior], name: str, after: bool) -> Html:
         look = f'stroke-width="{0.8 + 0.6 * len(left):.1f}" opacity=".6"'
         look = look if left else 'stroke-width="1" stroke-dasharray="2 4" opacity=".3"'
         label = f"{source} to {node}: {len(left)} of {len(here)} operations ({words})"
-        lines.append(f'<path d="{_curve(places[source], places[node])}" fill="none" stroke="currentColor" {look}>'
-                     f"<title>{esc(label)}</title></path>")  # fmt: skip
+        lines.append(
+            f'<path d="{_curve(places[source], places[node])}" fill="none" stroke="currentColor" {look}>'
+            f"<title>{esc(label)}</title></path>"
+        )
     dead = {n for n in nodes if n not in inputs and after and all(e.removed for e in entries if e.feeds == n)}
     boxes = [_box(places[n], n.rpartition(".")[2], n in dead) for n in nodes]
     width = _LEFT * 2 + _STEP * (len(nodes) - len(inputs))

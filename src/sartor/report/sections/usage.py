@@ -65,9 +65,11 @@ def usage(files: Files) -> dict[str, Any]:
         snippets += [("Plain ONNX Runtime", _onnx(files, spec)), ("PyTorch", _torch(files, spec))]
     snippets.append(("Command line", Html(f"sartor predict {here(files, 'sh')} photo.jpg")))
     return {
-        "snippets": snippets, "spec": _spec(spec) if spec else [],
-        "again": Html(_again(files)), "identity": _identity(files),
-    }  # fmt: skip
+        "snippets": snippets,
+        "spec": _spec(spec) if spec else [],
+        "again": Html(_again(files)),
+        "identity": _identity(files),
+    }
 
 
 def _filled(text: str, files: Files, values: dict[str, Any]) -> Html:

@@ -30,10 +30,13 @@ def why(files: Files) -> dict[str, Any] | None:
     )
     looked = len(found["groups"]) + len(found["trends"])
     return {
-        "rules": [str(rule) for rule in found["rules"]], "errors": found["errors_known"], "looked": looked,
+        "rules": [str(rule) for rule in found["rules"]],
+        "errors": found["errors_known"],
+        "looked": looked,
         "weak": learnt.quality is None or learnt.quality.kendall.low <= 0,
-        "chance": max(1, round(looked / 20)), "budgets": _budgets(files, points) if points and points.cost else [],
-    }  # fmt: skip
+        "chance": max(1, round(looked / 20)),
+        "budgets": _budgets(files, points) if points and points.cost else [],
+    }
 
 
 def _budgets(files: Files, points: FrontierFile) -> list[str]:

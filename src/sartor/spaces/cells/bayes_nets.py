@@ -7,16 +7,13 @@ reduction the input from two cells before first goes through a strided pointwise
 
 from __future__ import annotations
 
-from typing import Any
-
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sartor.core.errors import BadInput
 from sartor.core.task import Task
-from sartor.spaces.cells.genotype import Cell, Genotype
-from sartor.spaces.cells.nets import Frame, Slot
+from sartor.spaces.cells.genotype import Genotype
+from sartor.spaces.cells.nets import Frame, Stack, StackedCell
 from sartor.spaces.cells.ops import Classifier, LargeStem
 from sartor.spaces.pooling import AvgPool2d
 
@@ -34,10 +31,11 @@ def _separable(channels: int, kernel: int, stride: int) -> nn.Module:
     layers: list[nn.Module] = []
     for step in (stride, 1):
         layers += [
-            nn.BatchNorm2d(channels), nn.ReLU(),
+            nn.BatchNorm2d(channels),
+            nn.ReLU(),
             nn.Conv2d(channels, channels, kernel, step, kernel // 2, groups=channels, bias=False),
             nn.Conv2d(channels, channels, 1, bias=False),
-        ]  # fmt: skip
+        ]
     return nn.Sequential(*layers)
 
 
@@ -71,35 +69,15 @@ class DropChannels(nn.Module):
         return F.dropout2d(x, self.path_p, self.training)
 
 
-class BayesCell(nn.Module):
-    """One cell: every node adds up its operations, any number of which may read the same source."""
+class BayesCell(StackedCell):
+    """One cell; identities lose channels too."""
 
-    def __init__(self, cell: Cell, slot: Slot) -> None:
-        super().__init__()
-        self.concat = cell.concat
-        self.preprocess = nn.ModuleList(
-            [BnReluConv(slot.before, slot.width, slot.shrinks), BnReluConv(slot.last, slot.width, False)]
-        )
-        self.sources = [[source for _, source in reads] for reads in cell.nodes]
-        self.nodes: Any = nn.ModuleList(
-            nn.ModuleList(operation(op, slot.width, slot.stride(s)) for op, s in reads) for reads in cell.nodes
-        )
-        self.drop = DropChannels()
-        self.empty = slot.width, slot.out_side, slot.out_side
-
-    def forward(self, before: Tensor, last: Tensor) -> Tensor:
-        states = [self.preprocess[0](before), self.preprocess[1](last)]
-        for read, operations in zip(self.sources, self.nodes, strict=True):
-            total = last.new_zeros(len(last), *self.empty) if not read else None
-            for source, op in zip(read, operations, strict=True):
-                out = self.drop(op(states[source]))
-                total = out if total is None else total + out
-            assert total is not None
-            states.append(total)
-        return torch.cat([states[n] for n in self.concat], 1)
+    def _path(self, op: nn.Module, x: Tensor) -> Tensor:
+        out: Tensor = self.drop(op(x))
+        return out
 
 
-class BayesNet(nn.Module):
+class BayesNet(Stack):
     """A network of stacked cells as BayesNAS evaluates them (section 6.1, appendix D)."""
 
     def __init__(self, genotype: Genotype, frame: Frame, task: Task) -> None:
@@ -109,21 +87,15 @@ class BayesNet(nn.Module):
         width = frame.stem_width()
         # What the paper's ImageNet stem is, nobody says: there it is DARTS's.
         small = nn.Conv2d(task.channels, width, 3, padding=1, bias=False)
-        self.stem: nn.Module = LargeStem(task.channels, width) if frame.large else small
-        self.cells = nn.ModuleList(BayesCell(kinds[s.reduces], s) for s in slots)
+        self.stem = LargeStem(task.channels, width) if frame.large else small
+        self.cells = nn.ModuleList()
+        for s in slots:
+            inputs = BnReluConv(s.before, s.width, s.shrinks), BnReluConv(s.last, s.width, False)
+            self.cells.append(BayesCell(kinds[s.reduces], s, inputs, operation, DropChannels()))
         last = slots[-1].width * len(kinds[slots[-1].reduces].concat)
         self.norm = nn.BatchNorm2d(last)
         self.classifier = Classifier(last, task.classes)
 
-    def trace(self, x: Tensor) -> tuple[list[Tensor], Tensor]:
-        """The features after the stem and after every cell, and the logits."""
-        stem = self.stem(x)
-        before, last = stem if isinstance(stem, tuple) else (stem, stem)
-        features = [last]
-        for cell in self.cells:
-            before, last = last, cell(before, last)
-            features.append(last)
-        return features, self.classifier(self.norm(last))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.trace(x)[1]
+    def logits(self, last: Tensor) -> Tensor:
+        """From the last cell's output, which has a batch-norm."""
+        return super().logits(self.norm(last))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -26,7 +27,7 @@ from sartor.spaces.cells.ops import (
     SmallStem,
     SqueezeExcite,
     operation,
-)  # fmt: skip
+)
 from sartor.spaces.ops import free
 from sartor.spaces.supernet import Supernet
 
@@ -111,19 +112,21 @@ class Frame:
         return made
 
 
-class StackedCell(nn.Module):
-    """One cell of a stand-alone network."""
+Make = Callable[[str, int, int], nn.Module]  # an operation by its name, of so many channels and with a stride
 
-    def __init__(self, cell: Cell, slot: Slot, pool_norm: bool) -> None:
+
+class StackedCell(nn.Module):
+    """One cell of a stand-alone network: every node adds up its operations, any number of which may read a source."""
+
+    def __init__(self, cell: Cell, slot: Slot, inputs: Iterable[nn.Module], make: Make, drop: nn.Module) -> None:
         super().__init__()
         self.concat = cell.concat
-        self.preprocess: Any = nn.ModuleList(slot.preprocess(i) for i in (0, 1))
+        self.preprocess: Any = nn.ModuleList(inputs)
         self.sources = [[source for _, source in reads] for reads in cell.nodes]
         self.nodes: Any = nn.ModuleList(
-            nn.ModuleList(operation(op, slot.width, slot.stride(s), pool_norm=pool_norm) for op, s in reads)
-            for reads in cell.nodes
+            nn.ModuleList(make(op, slot.width, slot.stride(s)) for op, s in reads) for reads in cell.nodes
         )
-        self.drop = DropPath()
+        self.drop = drop
         self.empty = slot.width, slot.out_side
 
     def forward(self, before: Tensor, last: Tensor) -> Tensor:
@@ -138,7 +141,37 @@ class StackedCell(nn.Module):
         return out if isinstance(op, nn.Identity) else self.drop(out)  # an identity is never dropped
 
 
-class CellNet(nn.Module):
+class Stack(nn.Module):
+    """A network of stacked cells, each of which reads the two before it; a large stem gives the first cell two maps."""
+
+    stem: nn.Module
+    cells: Any
+    classifier: nn.Module
+
+    def after(self, k: int, out: Tensor) -> Tensor:
+        """What becomes of the output of cell k."""
+        return out
+
+    def logits(self, last: Tensor) -> Tensor:
+        """From the last cell's output."""
+        out: Tensor = self.classifier(last)
+        return out
+
+    def trace(self, x: Tensor) -> tuple[list[Tensor], Tensor]:
+        """The features after the stem and after every cell, and the logits."""
+        stem = self.stem(x)
+        before, last = stem if isinstance(stem, tuple) else (stem, stem)
+        features = [last]
+        for k, cell in enumerate(self.cells):
+            before, last = last, self.after(k, cell(before, last))
+            features.append(last)
+        return features, self.logits(last)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.trace(x)[1]
+
+
+class CellNet(Stack):
     """A network of stacked cells, ready to train, export and time; `auxiliary_logits` are left by a training pass."""
 
     def __init__(self, genotype: Genotype, frame: Frame, task: Task) -> None:
@@ -147,7 +180,10 @@ class CellNet(nn.Module):
         slots = frame.slots(task.image, (len(kinds[0].concat), len(kinds[1].concat)))
         stem: Any = LargeStem if frame.large else SmallStem
         self.stem = stem(task.channels, frame.stem_width())
-        self.cells: Any = nn.ModuleList(StackedCell(kinds[s.reduces], s, frame.pool_norm) for s in slots)
+        make = partial(operation, pool_norm=frame.pool_norm)
+        self.cells = nn.ModuleList(
+            StackedCell(kinds[s.reduces], s, (s.preprocess(i) for i in (0, 1)), make, DropPath()) for s in slots
+        )
         widths = [s.width * len(kinds[s.reduces].concat) for s in slots]
         self.squeeze: Any = nn.ModuleList()
         if frame.squeeze:
@@ -170,23 +206,13 @@ class CellNet(nn.Module):
         """The network as it is deployed."""
         self.auxiliary = self.auxiliary_logits = None
 
-    def trace(self, x: Tensor) -> tuple[list[Tensor], Tensor]:
-        """The features after the stem and after every cell, and the logits."""
-        stem = self.stem(x)
-        before, last = stem if isinstance(stem, tuple) else (stem, stem)
-        features = [last]
-        for k, cell in enumerate(self.cells):
-            out = cell(before, last)
-            if k < len(self.squeeze):
-                out = self.squeeze[k](out)
-            if self.auxiliary is not None and k == self.auxiliary_after:
-                self.auxiliary_logits = self.auxiliary(out) if self.training else None
-            before, last = last, out
-            features.append(last)
-        return features, self.classifier(last)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.trace(x)[1]
+    def after(self, k: int, out: Tensor) -> Tensor:
+        """Squeeze-excitation on it, and what the second classifier says of it."""
+        if k < len(self.squeeze):
+            out = self.squeeze[k](out)
+        if self.auxiliary is not None and k == self.auxiliary_after:
+            self.auxiliary_logits = self.auxiliary(out) if self.training else None
+        return out
 
 
 class MixedCell(nn.Module):

@@ -105,9 +105,12 @@ class LargeStem(nn.Module):
         super().__init__()
         half = outputs // 2
         self.first = nn.Sequential(
-            nn.Conv2d(channels, half, 3, 2, 1, bias=False), nn.BatchNorm2d(half), nn.ReLU(),
-            nn.Conv2d(half, outputs, 3, 2, 1, bias=False), nn.BatchNorm2d(outputs),
-        )  # fmt: skip
+            nn.Conv2d(channels, half, 3, 2, 1, bias=False),
+            nn.BatchNorm2d(half),
+            nn.ReLU(),
+            nn.Conv2d(half, outputs, 3, 2, 1, bias=False),
+            nn.BatchNorm2d(outputs),
+        )
         self.second = nn.Sequential(
             nn.ReLU(), nn.Conv2d(outputs, outputs, 3, 2, 1, bias=False), nn.BatchNorm2d(outputs)
         )

@@ -201,10 +201,14 @@ class OneShotSupernet(Supernet):
                 _members(o, j, w) for j, (o, w) in enumerate(zip(self.frame.inputs, who.weights[nodes:], strict=True))
             ]
             return rows, lambda ops, j, y: sum(w * op(y) for w, op in zip(who.weights[j].unbind(), ops, strict=True))
-        hot = [torch.from_numpy(np.eye(len(o), dtype=np.float32)[who[:, nodes + j]]).to(device)
-               for j, o in enumerate(self.frame.inputs)]  # fmt: skip
-        rows = [[w[:, None, None, None] for w in _members(o, j, h)] for j, (o, h) in
-                enumerate(zip(self.frame.inputs, hot, strict=True))]  # fmt: skip
+        hot = [
+            torch.from_numpy(np.eye(len(o), dtype=np.float32)[who[:, nodes + j]]).to(device)
+            for j, o in enumerate(self.frame.inputs)
+        ]
+        rows = [
+            [w[:, None, None, None] for w in _members(o, j, h)]
+            for j, (o, h) in enumerate(zip(self.frame.inputs, hot, strict=True))
+        ]
         groups = [[torch.from_numpy(np.flatnonzero(who[:, j] == k)).to(device) for k in range(3)] for j in range(nodes)]
         return rows, lambda ops, j, y: _grouped(ops, groups[j], y)
 

@@ -93,12 +93,18 @@ class Cell(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        def edge(e: int, source: Tensor) -> Tensor | None:
-            if self.names[e] == "none":
-                return None
-            return source if self.names[e] == "skip_connect" else self.ops[str(e)](source)
+        return _cell(x, _picked(self.names, lambda e: self.ops[str(e)]))
 
-        return _cell(x, edge)
+
+def _picked(names: Sequence[str], op: Callable[[int], nn.Module]) -> Callable[[int, Tensor], Tensor | None]:
+    """What every edge gives with the operation that is named for it."""
+
+    def edge(e: int, source: Tensor) -> Tensor | None:
+        if names[e] == "none":
+            return None
+        return source if names[e] == "skip_connect" else op(e)(source)
+
+    return edge
 
 
 def _cell(x: Tensor, edge: Callable[[int, Tensor], Tensor | None]) -> Tensor:
@@ -127,13 +133,7 @@ class MixedCell(nn.Module):
 
     def one(self, x: Tensor, names: Sequence[str]) -> Tensor:
         """The whole batch through one cell."""
-
-        def edge(e: int, source: Tensor) -> Tensor | None:
-            if names[e] == "none":
-                return None
-            return source if names[e] == "skip_connect" else self.edges[e][names[e]](source)
-
-        return _cell(x, edge)
+        return _cell(x, _picked(names, lambda e: self.edges[e][names[e]]))
 
     def many(self, x: Tensor, groups: Sequence[dict[str, Tensor]]) -> Tensor:
         """Every image through a cell of its own: on every edge, an operation works on the images that picked it."""

@@ -145,9 +145,12 @@ class TreeCells(SharedSpace):
         blocks, channels, alpha = next(v for side, v in PRESETS.items() if task.image >= side)
         stem: Any = ("large" if task.image >= _LARGE else "small") if self.stem == "auto" else self.stem
         return replace(
-            self, blocks=self.blocks or blocks, channels=self.channels or channels, stem=stem,
+            self,
+            blocks=self.blocks or blocks,
+            channels=self.channels or channels,
+            stem=stem,
             alpha=alpha if self.alpha is None else self.alpha,
-        )  # fmt: skip
+        )
 
     def sketch(self) -> TreeCells:
         """The same choices in narrow blocks of equal width."""
@@ -239,8 +242,5 @@ class TreeCells(SharedSpace):
             key = f"{which}_i{slot.width}_r{side}_s{stride}" + (f"_g{self.groups}" if op == "conv3" else "")
             part = partial(Part, key, partial(nets.edge, e, slot.width, stride, self.groups), (slot.width, side, side))
             for choice, option in self._options(number, e):
-                whens = [((choice, option),)] if e in ROOTS else [
-                    ((hub, live), (choice, option)) for live in LIVE[ROOTS.index(e[0])]
-                ]  # fmt: skip
-                for when in whens:
-                    yield part(when)
+                for live in [()] if e in ROOTS else [((hub, live),) for live in LIVE[ROOTS.index(e[0])]]:
+                    yield part((*live, (choice, option)))
