@@ -59,7 +59,7 @@ class Study:
         val = context.seeds.rng("predictors").permutation(context.splits.val)[:images]
         scratch = Run(path / "predictors", context.run.reporter)
         self.job = dataclasses.replace(
-            context.job, splits=dataclasses.replace(context.splits, val=np.sort(val)), run=scratch
+            context.job(), splits=dataclasses.replace(context.splits, val=np.sort(val)), run=scratch
         )
         self.choices, self.space, self.seeds = context.space.choices, context.space, context.seeds
         self.net = context.space.supernet(context.task)

@@ -5,9 +5,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from sartor.core.arch import Arch
+from sartor.core.arch import Arch, Choice
 from sartor.core.quadratic import Limit, Quadratic
+from sartor.core.units import TIME
+from sartor.costs.base import CostTable, Measured
 from sartor.pipeline import stages
+from sartor.solvers import solve
 from sartor.solvers.base import Solution
 
 
@@ -39,3 +42,82 @@ def test_photos_that_are_made_smaller_are_said_to_be():
 
     assert "made smaller: most have 224 pixels; --image 224 keeps them" in said(224)
     assert "smaller" not in said(32)
+
+
+class Stub:
+    """A cut over one choice of ten networks that score their number; what each measures is not what is predicted."""
+
+    axis, measured, traded = "time", ("time",), False
+
+    def __init__(self, measure, budget=5.0, tried=()):
+        self.really, self.budgets, self.kept, self.worth = measure, {"time": budget}, None, dict(tried)
+        self.space = SimpleNamespace(choices=(Choice("network", tuple("abcdefghij")),), sizes=(10,), rules=())
+        self.seen = []
+        kind = SimpleNamespace(show=str)
+        cost = SimpleNamespace(kind=kind, correct=lambda table, arch, m, both: table.scaled(arch, m, both))
+        self.context = SimpleNamespace(costs={"time": cost}, best=solve, run=SimpleNamespace(log=lambda text: None))
+
+    def goal(self):
+        return Quadratic((10,), 0.0, {0: np.arange(10.0)})
+
+    def tables(self):
+        return {"time": CostTable("time", TIME, {}, Quadratic((10,), 0.0, {0: np.arange(1.0, 11.0)}))}
+
+    def limits(self, tables):
+        return (Limit("time", tables["time"].form, self.budgets["time"]),)
+
+    def network(self, arch):
+        return arch.picks[0]
+
+    def measure(self, name, net, table):
+        self.seen.append(net)
+        return Measured.exact(self.really(net))
+
+    def correct(self, table, arch, amount, both_ways=False):
+        return self.keep(table.scaled(arch, amount, both_ways))
+
+    def keep(self, table):
+        self.kept = table
+        return table
+
+    def tried(self):
+        return {Arch((n,)): worth for n, worth in self.worth.items()}
+
+
+@pytest.fixture
+def decided(monkeypatch):
+    """What a decision about a stub comes to: the network, and the tables that it is told with."""
+    found = {}
+    monkeypatch.setattr(
+        stages,
+        "_write_decision",
+        lambda cut, goal, tables, solution, arch: found.update(arch=arch, tables=tables, solution=solution),
+    )
+
+    def of(cut):
+        stages.decide(cut)
+        return found["arch"].picks[0], found["tables"]["time"], found["solution"]
+
+    return of
+
+
+def test_room_that_the_table_did_not_know_of_is_used(decided):
+    cut = Stub(lambda n: 0.5 * (n + 1))  # all run twice as fast as predicted
+    assert decided(cut)[0] == 9
+
+
+def test_of_networks_around_the_budget_the_best_that_fits_is_kept_with_its_table(decided):
+    # The table's shape is wrong too: what is large is dearer than a scaled table says.
+    cut = Stub(lambda n: [0.4, 0.8, 1.2, 1.6, 2.0, 4.0, 4.5, 5.5, 7.0, 9.0][n])
+    chosen, table, _ = decided(cut)
+    assert chosen == 6
+    assert cut.kept is table  # the file says what the answer is told with
+    assert table.form(Arch((6,))) <= 5.0
+
+
+def test_a_network_that_was_tried_and_is_worth_more_than_the_optimum_promises(decided):
+    chosen, _, solution = decided(Stub(lambda n: n + 1.0, tried={2: 4.5, 3: 3.9, 8: 99.0}))
+    assert chosen == 2
+    assert (solution.score, solution.bound, solution.proven) == (2.0, 4.0, False)  # of the score it is no optimum
+    chosen, _, solution = decided(Stub(lambda n: n + 1.0, tried={2: 4.5, 4: 4.6}))
+    assert chosen == 4 and solution.proven

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from sartor.report.build import SECTIONS as SECTION_MAKERS
 from sartor.report.build import build
 from sartor.report.files import Files
 from sartor.report.sections.decisions import effects
+from sartor.report.sections.headline import cautions
 from sartor.report.sections.network import legend, looks
 from sartor.report.text import Unit, option, seconds, signed, wilson
 from sartor.runs import schema
@@ -200,6 +202,35 @@ def test_weakness_is_said_plainly(fabricate):
     assert "1.200" in text  # the correction's factor
 
 
+def test_room_and_time_that_were_left_are_said(fabricate):
+    run = fabricate()
+
+    def measured(share):
+        def change(verified):
+            for entry in verified["costs"].values():
+                if entry.get("limit"):
+                    entry["measured"] = share * entry["limit"]
+
+        return change
+
+    def trained(losses):
+        return lambda training: training.update(history=[{"loss": loss} for loss in losses])
+
+    def said():
+        return " ".join(cautions(Files.open(run.path)))
+
+    run.change("verify.json", measured(0.95))
+    run.change("training.json", trained([1.0] * 20))
+    assert "budget is used" not in said() and "more time" not in said()
+    run.change("verify.json", measured(0.6))
+    assert "60\u00a0% of the" in said() and "budget is used" in said()
+    for losses in ([0.5] * 3, [2.0 - 0.05 * n for n in range(20)]):
+        run.change("training.json", trained(losses))
+        assert f"trained for {len(losses)} epochs only" in said()
+    run.change("training.json", trained([2.0 - 0.02 * n for n in range(80)]))  # it always falls a little
+    assert "epochs only" not in said()
+
+
 def test_a_rough_order_is_said_too(fabricate):
     run = fabricate()
     run.change("score.json", lambda s: s["quality"]["kendall"].update(value=0.3, low=0.1, high=0.5))
@@ -278,7 +309,12 @@ def whole(run):
     switches |= {"dependency": "full", "rounds": [r | {"removed": []} for r in switches["rounds"]]}
     for n, entry in enumerate(switches["posterior"]):
         entry |= {"reads": f"cell.{n}", "feeds": f"cell.{n + 1}"}
-    run.change("score.json", lambda s: s["facts"].update(mixture=mixture, switches=switches))
+    picks = json.loads((run.path / "solution.json").read_text(encoding="utf-8"))["solution"]["picks"]
+    trials = [
+        encode(replace(example(schema.Trial), picks=tuple(p), rung=r, name=name))
+        for p, r, name in ((picks, 0, ""), ([0] * len(picks), 0, "resnet8"), (picks, 1, ""))
+    ]
+    run.change("score.json", lambda s: s["facts"].update(mixture=mixture, switches=switches, trials=trials))
     compressed = encode(example(schema.CompressionFile))
     compressed["network"] = {"params": {"kind": "count", "before": 2.0, "after": 1.0}}
     compared = encode(example(schema.CompareFile)) | {"axis": "params", "kinds": {"params": "count"}}
@@ -295,10 +331,23 @@ def test_every_section_that_applies_is_there(fabricate):
     for section in SECTION_MAKERS:
         assert section(files), section.__name__
     bare = Files.open(fabricate("b", generic=True).path)
-    assert [s.__name__ for s in SECTION_MAKERS if s(bare) is None] == ["compression", "compare", "cells", "switches"]
+    assert [s.__name__ for s in SECTION_MAKERS if s(bare) is None] == [
+        "compression", "compare", "trials", "cells", "switches",
+    ]  # fmt: skip
 
 
-READ = [k for k in FILES if k not in (schema.Environment, schema.ModelFile, schema.BaselineFile, schema.StagesFile)]
+def test_what_was_tried_is_told(fabricate):
+    run = whole(fabricate())
+    text = Tags(page_of(run.path)).text
+    for word in ("What was tried", "2 networks inside the budgets", "1 of them are well-known", "resnet8", "(chosen)"):
+        assert word in text, word
+
+
+READ = [
+    k
+    for k in FILES
+    if k not in (schema.Environment, schema.ModelFile, schema.BaselineFile, schema.StagesFile, schema.TrialsFile)
+]
 
 
 @pytest.mark.parametrize("kind", READ, ids=lambda k: k.NAME)

@@ -17,6 +17,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from sartor.report.files import Files
+from sartor.report.sections.headline import cautions
 from sartor.runs.codec import RunFile, encode, to_file
 
 if TYPE_CHECKING:
@@ -77,6 +79,8 @@ def certificate(path: Path, c: Certificate) -> View:
         )
         told["ranking"] = f"Kendall {kendall}, Spearman {spearman} on {c.ranking.networks} held-out networks"
     yield facts({**told, "architecture": c.string})
+    for caution in cautions(Files.open(path)):
+        yield f"note           {caution}"
     for title, name in (("model", "model/model.onnx"), ("certificate", "certificate.json"), ("report", "report.html")):
         if (path / name).exists():
             yield f"{title:<13}  {path / name}"

@@ -16,11 +16,11 @@ from sartor.compression.rounds import Sparse, table
 from sartor.compression.space import Widths
 from sartor.compression.structures import layers, view
 from sartor.compression.surgery import Plan, apply
-from sartor.core.arch import Arch
+from sartor.core.arch import Arch, tag
 from sartor.core.quadratic import Quadratic
 from sartor.costs.base import Cost, CostTable, Tick
 from sartor.engine import checkpoint
-from sartor.pipeline.cut import Cut, Start, named
+from sartor.pipeline.cut import Cut, Start
 from sartor.pipeline.options import share_of
 from sartor.runs.schema import BaselineFile, ScoreFile
 
@@ -89,7 +89,7 @@ class Narrowing(Cut):
 
     def phase(self, arch: Arch) -> str:
         """A name for the network's training, as compressions have always written it."""
-        return named(list(arch.picks))
+        return tag(list(arch.picks))
 
     def start(self, arch: Arch) -> Start:
         """The cut network with what is left of its weights, the given one as its teacher; pruned weights stay zero."""

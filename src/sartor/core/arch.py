@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -85,3 +86,8 @@ def from_names(choices: Sequence[Choice], names: Mapping[str, str]) -> Arch:
     if missing:
         raise BadInput(f"the architecture must decide {', '.join(missing)}.")
     return Arch(tuple(picks))
+
+
+def tag(picks: object) -> str:
+    """``network-`` and a hash: the seeds of its training depend on it, so that it stays what it was."""
+    return f"network-{hashlib.sha256(repr(picks).encode()).hexdigest()[:8]}"

@@ -10,9 +10,9 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from sartor.core.arch import hubs
+from sartor.core.arch import Arch, hubs, tag
 from sartor.core.errors import BadInput
-from sartor.core.quadratic import Quadratic
+from sartor.core.quadratic import Limit, Quadratic
 from sartor.core.seeds import Seeds
 from sartor.core.task import Task
 from sartor.data.base import Splits
@@ -39,6 +39,7 @@ class Job:
     run: Run
     seconds: float | None = None  # that the search may take; None: as long as its options say
     began: float = field(default_factory=time.monotonic)
+    limits: tuple[Limit, ...] = ()  # the budgets and the space's rules, for a method that looks inside them only
 
     def __post_init__(self) -> None:
         hubs(self.space.choices)  # before anything is trained: no score can be learnt where a choice needs two others
@@ -82,7 +83,8 @@ class Found:
     `score` is the quadratic that the solver maximises, in `unit`. `quality` is its rank correlation
     on held-out networks where the method can measure one. `files` (relative to the run) are what
     the search leaves behind; with ``search/supernet.safetensors`` and ``search/teacher.safetensors``
-    among them the chosen network inherits its weights, otherwise it is trained from scratch.
+    among them, or the `start_file` of the chosen network, that inherits its weights; otherwise it is trained from
+    scratch.
     """
 
     score: Quadratic
@@ -103,6 +105,7 @@ class Method(ABC):
 
     inherits: ClassVar[bool] = False
     switches: ClassVar[bool] = False
+    share: ClassVar[float] = 0.22  # of the time; the rest belongs to the network that comes out
 
     @abstractmethod
     def search(self, job: Job) -> Found:
@@ -129,3 +132,8 @@ DARTS_TRAINING: dict[str, Any] = {
 def epochs_for(images: int, seen: int, least: int, most: int) -> int:
     """Epochs in which about `seen` images pass by, within bounds: small data sets need more epochs."""
     return int(min(most, max(least, round(seen / max(1, images)))))
+
+
+def start_file(arch: Arch) -> str:
+    """Where a search leaves the weights of a network that it trained on its own."""
+    return f"search/starts/{tag(arch.picks)}.safetensors"

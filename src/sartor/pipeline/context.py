@@ -18,6 +18,7 @@ from torch import nn
 from sartor.core import config
 from sartor.core.config import fields_of
 from sartor.core.errors import RunError
+from sartor.core.quadratic import Limit
 from sartor.core.registry import COSTS, METHODS, RUNTIMES, SOLVERS, SPACES
 from sartor.core.seeds import Seeds
 from sartor.core.task import Task
@@ -51,8 +52,6 @@ from sartor.spaces.base import Shape, Space
 from sartor.version import __version__
 
 _LATER = ("costs", "solver")  # groups of config.toml that runs of Sartor 0.1 do not have
-# Of the time that is left, the search's share; the rest belongs to the network that comes out.
-_SEARCH = 0.22
 _AFTER = 15.0  # seconds for deciding, exporting, measuring and the report
 _PACKAGES = ("torch", "numpy", "scipy", "lightning-fabric", "onnx", "onnxruntime", "safetensors", "pillow")
 
@@ -124,11 +123,14 @@ class Search(Context):
     space: Space
     method: Method
 
-    @property
-    def job(self) -> Job:
+    def job(self, limits: tuple[Limit, ...] = ()) -> Job:
         """What a search method gets."""
-        seconds = None if self.clock.seconds is None else _SEARCH * max(0.0, self.clock.left - _AFTER)
-        return Job(self.space, self.task, self.feed, self.splits, self.seeds, self.run, seconds)
+        seconds = None if self.clock.seconds is None else self.method.share * max(0.0, self.clock.left - _AFTER)
+        return Job(self.space, self.task, self.feed, self.splits, self.seeds, self.run, seconds, limits=limits)
+
+    def trained_for(self, seconds: float | None) -> float | None:
+        """What a further budget may take of the seconds that a whole fit may: all but the search's share."""
+        return None if seconds is None else (1 - self.method.share) * seconds
 
     def config(self) -> dict[str, Any]:
         """Everything that decides the result."""
@@ -174,11 +176,6 @@ def open_context(
         given.space.make(SPACES, size).fitted(images.task),
         given.method.make(METHODS, method.preset(given.effort, len(splits.train), given.device)),
     )  # fmt: skip
-
-
-def trained_for(seconds: float | None) -> float | None:
-    """What a further budget may take of the seconds that a whole fit may: all but the search's share."""
-    return None if seconds is None else (1 - _SEARCH) * seconds
 
 
 def record(context: Context) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,14 +10,15 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from sartor.core.arch import Arch
+from sartor.core.arch import Arch, tag
 from sartor.core.errors import Infeasible
 from sartor.core.quadratic import Limit, Quadratic
 from sartor.costs.base import Cost, CostTable, Measured, Tick, cache_folder
 from sartor.engine import checkpoint
+from sartor.methods.base import start_file
 from sartor.pipeline.context import Context, Search
 from sartor.runs.directory import Run
-from sartor.runs.schema import SolutionFile
+from sartor.runs.schema import ScoreFile, SolutionFile
 from sartor.spaces.base import Space
 from sartor.spaces.supernet import new_supernet
 
@@ -70,7 +70,7 @@ class Cut(ABC):
 
     def phase(self, arch: Arch) -> str:
         """A name for the network's training: another architecture must never resume from its checkpoint."""
-        return named(arch.picks)
+        return tag(arch.picks)
 
     @abstractmethod
     def described(self) -> dict[str, Any]:
@@ -133,10 +133,17 @@ class Cut(ABC):
 
     def correct(self, table: CostTable, arch: Arch, amount: float, both_ways: bool = False) -> CostTable:
         """The table after a measurement of `arch`, kept beside this budget's files."""
-        table = self.context.costs[table.cost].correct(table, arch, amount, both_ways)
+        return self.keep(self.context.costs[table.cost].correct(table, arch, amount, both_ways))
+
+    def keep(self, table: CostTable) -> CostTable:
+        """Write this budget's own form of a table."""
         self.run.write(f"{table.cost}.json", table.to_json())
         self.context.engine.barrier()
         return table
+
+    def tried(self) -> dict[Arch, float]:
+        """Networks that the search trained on their own, and what each is worth in units of the score."""
+        return {}
 
     def impossible(self, name: str, asked: float, least: float) -> Infeasible:
         """The error that says by how much."""
@@ -146,11 +153,6 @@ class Cut(ABC):
             f"Raise the budget or {self.advice}.",
             limit=name, asked=asked, least=least,
         )  # fmt: skip
-
-
-def named(picks: object) -> str:
-    """``network-`` and a hash: the seeds of its training depend on it, so that it stays what it was."""
-    return f"network-{hashlib.sha256(repr(picks).encode()).hexdigest()[:8]}"
 
 
 def chosen(run: Run) -> Arch:
@@ -179,9 +181,19 @@ class FitCut(Cut):
         """The score that the search stage wrote."""
         return Quadratic.from_json(self.context.run.read("score.json")["score"])
 
+    def tried(self) -> dict[Arch, float]:
+        """As the search stage wrote them; the last trial of a network knows it best."""
+        trials = self.context.run.load(ScoreFile).facts.trials or ()
+        return {Arch(t.picks): t.value for t in trials if t.value is not None}
+
     def start(self, arch: Arch) -> Start:
         """From the search's weights where it left any, with the heaviest network as teacher; else from scratch."""
         c, folder = self.context, self.context.run.path / "search"
+        own = self.context.run.path / start_file(arch)
+        if own.exists() and c.train.start == "inherited":
+            net = self.network(arch)
+            net.load_state_dict(checkpoint.load(own))
+            return Start(c.engine.place(net), inherited=True)
         if c.train.start == "fresh" or not (folder / "supernet.safetensors").exists():
             return Start(c.engine.place(self.network(arch)))
         supernet = new_supernet(c.space, c.task)

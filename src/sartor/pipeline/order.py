@@ -12,7 +12,7 @@ from sartor.core.errors import BadInput, MissingDependency, RunError
 from sartor.core.registry import COSTS
 from sartor.costs.base import Cost
 from sartor.pipeline import stages
-from sartor.pipeline.context import Context, open_context, record, reopened, trained_for
+from sartor.pipeline.context import Context, open_context, record, reopened
 from sartor.pipeline.cut import Cut, FitCut
 from sartor.pipeline.options import Fit, Plug
 from sartor.runs.certificate import certificate
@@ -34,7 +34,7 @@ def fit(options: Fit, out: Path, reporter: Reporter | None = None) -> Path:
         price(cut)
         stages.check(cut)
         names = (context.config()[group]["name"] for group in ("method", "space"))
-        cut.run.stage("search", lambda: stages.search(context), f"search: {' on '.join(names)}")
+        cut.run.stage("search", lambda: stages.search(cut), f"search: {' on '.join(names)}")
         finish(cut)
     return cut.run.path
 
@@ -56,7 +56,7 @@ def solve(
             raise RunError(f"{path} has no finished search yet. Run the same `sartor fit` command again to finish it.")
         stages.same_data(context)
         sub = run.sub(f"cuts/{slug(limits, context.costs)}")
-        clock = Clock(sub, trained_for(context.options.seconds), began)
+        clock = Clock(sub, context.trained_for(context.options.seconds), began)
         cut = FitCut(replace(context, clock=clock), sub, limits)
         _price_more(cut)
         stages.check(cut)

@@ -5,6 +5,7 @@ A stage reads files of the run directory and writes its own, whose names it retu
 
 from __future__ import annotations
 
+import math
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -24,8 +25,8 @@ from sartor.engine import checkpoint
 from sartor.engine.evaluate import accuracy
 from sartor.engine.network import Masks, settle_norms, train_network
 from sartor.engine.seeding import seeded
-from sartor.pipeline.context import Context, Search
-from sartor.pipeline.cut import Cut, chosen
+from sartor.pipeline.context import Context
+from sartor.pipeline.cut import Cut, FitCut, chosen
 from sartor.pipeline.final import suited
 from sartor.runs.directory import Run, atomic
 from sartor.runs.progress import Bar, span
@@ -35,7 +36,7 @@ from sartor.solvers.base import Frontier, NotSeparable, Problem, Solution
 from sartor.solvers.frontier import frontier
 
 _TRIES = 12  # corrections of a table before giving up
-_SPARE, _USED = 2, 0.93  # how often to use room that a measurement leaves, and the share of a budget that is used up
+_SPARE, _USED = 5, 0.93  # how often to use room that a measurement leaves, and the share of a budget that is used up
 _AFTER = 12.0  # seconds for exporting, measuring and the report
 
 
@@ -79,9 +80,10 @@ def _tick(bar: Bar, name: str, done: int, total: int) -> None:
     bar.to(100 * done // total, name)
 
 
-def search(c: Search) -> list[str]:
+def search(cut: FitCut) -> list[str]:
     """The method learns its score."""
-    job = c.job
+    c = cut.context
+    job = c.job(cut.limits(cut.tables()))
     if job.seconds is not None:
         left, share = span(c.clock.left), span(job.seconds)
         c.run.log(f"of the {left} that are left, about {share} are the search's; most of the rest trains the network")
@@ -106,38 +108,62 @@ def decide(cut: Cut) -> list[str]:
     """The frontier, and the best network inside the budgets that really is: each candidate is built and measured.
 
     A network over its budget corrects the table, and the problem is solved again. So does one that leaves room which
-    the table did not know of, a few times; where the next is over, the one that fitted stays.
+    the table did not know of, a few times, in both directions; the best of those that fitted stays, together with the
+    tables that led to it.
     """
     c, goal, tables = cut.context, cut.goal(), cut.tables()
-    fits: tuple[Solution, Arch] | None = None
+    fits: tuple[Solution, Arch, dict[str, CostTable]] | None = None
     tries, spare = 0, _SPARE
     while True:
-        solution = _thrifty(cut, goal, tables, _best(cut, goal, tables))
+        try:
+            solution = _preferred(cut, goal, tables, _thrifty(cut, goal, tables, _best(cut, goal, tables)))
+        except Infeasible:
+            if fits is None:
+                raise
+            break
         arch = canonical(cut.space.choices, solution.arch)
         if fits is not None and arch == fits[1]:
             break
         found = {n: cut.measure(n, cut.network(arch), tables[n]) for n in cut.measured}
         # The upper end of the interval must fit: what barely fits today may not when it is verified.
         over = [n for n, m in found.items() if m.high > cut.budgets[n]]
-        if over and fits is not None:
-            solution, arch = fits
+        roomy = [n for n, m in found.items() if m.high < min(_USED * cut.budgets[n], tables[n].form(arch))]
+        if not over and (fits is None or _worth(cut, goal, arch) > _worth(cut, goal, fits[1])):
+            fits = solution, arch, dict(tables)
+        if fits is not None and (spare == 0 or not (over or roomy)):
             break
+        spare -= fits is not None
+        tries += bool(over)
         for n in over:
             show = c.costs[n].kind.show
             c.run.log(
                 f"built and measured: {show(found[n].value)} (up to {show(found[n].high)}) where "
                 f"{show(tables[n].form(arch))} was predicted; correcting the {n} table"
             )
-            tables[n] = _correct(cut, tables[n], arch, found[n].high, tries)
-        tries += bool(over)
-        roomy = [n for n, m in found.items() if m.high < min(_USED * cut.budgets[n], tables[n].form(arch))]
-        if not over and (not roomy or not spare):
-            break
-        if not over:
-            fits, spare = (solution, arch), spare - 1
-            for n in roomy:
-                tables[n] = cut.correct(tables[n], arch, found[n].high, both_ways=True)
-    return _write_decision(cut, goal, tables, solution, arch)
+            # Between a network that fitted and one that is over lies the answer: then half a correction is enough.
+            amount = found[n].high if fits is None else math.sqrt(found[n].high * tables[n].form(arch))
+            tables[n] = _correct(cut, tables[n], arch, amount, tries)
+        for n in roomy if not over else ():
+            tables[n] = cut.correct(tables[n], arch, found[n].high, both_ways=True)
+    solution, arch, kept = fits
+    for n in [n for n in tables if tables[n] is not kept[n]]:
+        cut.keep(kept[n])
+    return _write_decision(cut, goal, kept, solution, arch)
+
+
+def _preferred(cut: Cut, goal: Quadratic, tables: Mapping[str, CostTable], solution: Solution) -> Solution:
+    """The score's optimum, or a network inside the limits that was tried and is worth more than that promises."""
+    limits, optimum = cut.limits(tables), _worth(cut, goal, canonical(cut.space.choices, solution.arch))
+    better = [a for a, v in cut.tried().items() if v > optimum and all(limit.holds(a) for limit in limits)]
+    if not better:
+        return solution
+    arch = max(better, key=partial(_worth, cut, goal))
+    return replace(solution, arch=arch, score=goal(arch), solver="trials")
+
+
+def _worth(cut: Cut, goal: Quadratic, arch: Arch) -> float:
+    """What a trial showed, else the score."""
+    return cut.tried().get(arch, goal(arch))
 
 
 def _best(cut: Cut, goal: Quadratic, tables: dict[str, CostTable]) -> Solution:

@@ -168,10 +168,10 @@ def _variances(value: Array, noise: Array, kernels: Array) -> Array:
     many, flat = len(kernels), kernels.reshape(len(kernels), -1)
 
     def misfit(logs: Array) -> tuple[float, Array]:
-        height, slope = _misfit(value, _mixed(np.exp(logs), kernels) + noise)
+        height, slope = unlikeliness(value, _mixed(np.exp(logs), kernels) + noise)
         return height, np.exp(logs) * (flat @ slope.ravel())
 
-    return np.exp(_least(misfit, np.full(many, np.log(1.0 / many)), [_LOGS] * many))
+    return np.exp(lowest(misfit, np.full(many, np.log(1.0 / many)), [_LOGS] * many))
 
 
 def _prior_with_hint(values: Array, noise: Array, own: Array, hint: Array, *, caution: float) -> Array:
@@ -190,23 +190,23 @@ def _prior_with_hint(values: Array, noise: Array, own: Array, hint: Array, *, ca
         return np.block([[beta**2 * hint + u, beta * hint], [beta * hint, hint]])
 
     def misfit(at: Array) -> tuple[float, Array]:
-        height, slope = _misfit(values, covariance(at) + noise)
+        height, slope = unlikeliness(values, covariance(at) + noise)
         first, cross = slope[:half, :half].ravel(), slope[:half, half:]
         of_u = np.exp(at[:-1]) * (flat @ first) - caution
         of_beta = 2 * at[-1] * (flat[0] @ first) + 2 * np.sum(cross * hint)
         return height - caution * float(at[:-1].sum()), np.array([*of_u, of_beta])
 
     start = np.array([np.log(0.1)] * many + [1.0])  # both scores come with a mean square of one
-    return covariance(_least(misfit, start, [_LOGS] * many + [(0.0, 3.0)]))
+    return covariance(lowest(misfit, start, [_LOGS] * many + [(0.0, 3.0)]))
 
 
-def _least(misfit: Any, start: Array, bounds: list[tuple[float, float]]) -> Array:
+def lowest(misfit: Any, start: Array, bounds: list[tuple[float, float]]) -> Array:
     """Where the misfit is least; beyond a thousandth of a unit of log-likelihood nothing changes any more."""
     options = {"ftol": 1e-6, "maxiter": 300}
     return np.asarray(minimize(misfit, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x)
 
 
-def _misfit(value: Array, covariance: Array) -> tuple[float, Array]:
+def unlikeliness(value: Array, covariance: Array) -> tuple[float, Array]:
     """Minus the logarithm of a normal density, and its derivative by the covariance."""
     factor, lower = cho_factor(covariance, lower=True)
     half, _ = dpotri(factor, lower=lower)

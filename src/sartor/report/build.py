@@ -19,6 +19,7 @@ from sartor.report.sections.frontier import frontier
 from sartor.report.sections.headline import headline
 from sartor.report.sections.network import network
 from sartor.report.sections.switches import switches
+from sartor.report.sections.trials import trials
 from sartor.report.sections.usage import here, usage
 from sartor.report.sections.why import why
 from sartor.report.text import Html
@@ -29,7 +30,8 @@ _FOLDER = Path(__file__).parent
 # A new section is a function here and a block of the same name in page.html, which has their order. One that does not
 # apply to a run returns None.
 SECTIONS: tuple[Callable[[Files], Any], ...] = (
-    headline, compression, compare, frontier, cells, switches, decisions, why, ranking, timing, training, data, usage,
+    headline, compression, compare, trials, frontier, cells, switches,
+    decisions, why, ranking, timing, training, data, usage,
 )  # fmt: skip
 
 

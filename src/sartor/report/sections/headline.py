@@ -12,6 +12,8 @@ from sartor.runs.schema import SplitsFile, TrainingFile, Verified, VerifyFile
 _ROUGH = 0.5  # a Kendall correlation below this leaves more than a quarter of all pairs in the wrong order
 _DRIFT = 0.05  # a change of the machine's speed worth a word
 _CALIBRATION = 0.10  # a median error of the latency table worth a word
+_USED = 0.93  # share of a budget from which on it is used
+_FEW, _MANY, _FALLING = 8, 40, 0.05  # epochs that are few in any case, that are many, and a fall of the loss in between
 
 
 def headline(files: Files) -> dict[str, Any]:
@@ -77,6 +79,9 @@ def _accuracy(files: Files) -> dict[str, str] | None:
 def _proof(files: Files) -> dict[str, str]:
     solved = files.solution.solution
     value = f"{number(solved.score)}{percent_suffix(files.unit)}"
+    if solved.solver == "trials" and not solved.proven:  # see pipeline.stages
+        more = f"its score is {value}; trained for a while, it was worth more than the score's optimum"
+        return {"value": "tried", "label": "and found better than the score's optimum", "more": more}
     if solved.proven:
         return {"value": "proven", "label": "optimal for its score", "more": f"score {value}, by {solved.solver}"}
     gap = "unknown" if solved.gap is None else number(solved.gap, 3)
@@ -95,7 +100,8 @@ def _order(files: Files) -> dict[str, str] | None:
 
 def cautions(files: Files) -> list[str]:
     """Everything weak about this result, in plain words, the worst first."""
-    found = [*_about_budgets(files), *_about_score(files), *_about_data(files)]
+    found = [*_about_budgets(files), *_about_room(files), *_about_score(files), *_about_training(files)]
+    found += _about_data(files)
     return [c.replace(" %", "\u00a0%") for c in found]  # a number and its sign stay on one line
 
 
@@ -155,13 +161,40 @@ def _about_score(files: Files) -> list[str]:
             f"The score orders networks only roughly (Kendall {number(quality.kendall.value, 2)}): networks that "
             "score a little less may in truth be as accurate."
         )
-    if not files.solution.solution.proven:
+    if not files.solution.solution.proven and files.solution.solution.solver != "trials":
         found.append("The solver could not prove its answer optimal; the gap above is what may be missing.")
+    return found
+
+
+def _about_room(files: Files) -> list[str]:
+    """Budgets of which none is used up."""
+    shares = {n: e.measured / e.limit for n, e in files.verified.items() if e.limit}
+    if not shares or max(shares.values()) >= _USED or not files.verified:
+        return []
+    used = " and ".join(f"{100 * share:.0f} % of the {name} budget" for name, share in shares.items())
+    return [
+        f"Only {used} is used: no larger network of this space scores more. Try another space, or give the search more "
+        "time (--time)."
+    ]
+
+
+def _about_training(files: Files) -> list[str]:
     training = files.own(TrainingFile)
-    before, after = (training.inherited_val_accuracy, training.val_accuracy) if training else (None, None)
+    if training is None:
+        return []
+    found = []
+    before, after = training.inherited_val_accuracy, training.val_accuracy
     if before is not None and after is not None and after < before:
         found.append(
             f"Fine-tuning made the network worse on validation images: {before:.1f} % before, {after:.1f} % after."
+        )
+    losses = [loss for epoch in training.history if (loss := epoch.get("loss")) is not None]
+    fifth = len(losses) // 5
+    if len(losses) < _FEW or (fifth and losses[-1] < (1 - _FALLING) * losses[-1 - fifth] and len(losses) < _MANY):
+        epochs = "1 epoch" if len(losses) == 1 else f"{len(losses)} epochs"
+        found.append(
+            f"The network was trained for {epochs} only, and its loss still fell at the end: more time (--time) would "
+            "make it better."
         )
     return found
 

@@ -57,6 +57,8 @@ from sartor.runs.schema.search import SplitsFile as SplitsFile
 from sartor.runs.schema.search import Switches as Switches
 from sartor.runs.schema.search import SwitchRound as SwitchRound
 from sartor.runs.schema.search import TableNotes as TableNotes
+from sartor.runs.schema.search import Trial as Trial
+from sartor.runs.schema.search import TrialsFile as TrialsFile
 from sartor.runs.schema.shapes import Device as Device
 from sartor.runs.schema.shapes import Epoch as Epoch
 from sartor.runs.schema.shapes import Floats as Floats

@@ -167,6 +167,30 @@ class Switches:
 
 
 @dataclass(frozen=True)
+class Trial:
+    """A network that was trained for a while: `seconds` and `epochs` in all, `accuracy` on validation images."""
+
+    picks: Ints
+    rung: int
+    accuracy: float
+    seconds: float
+    epochs: float
+    why: str  # landmark, drawn, onward, optimum, doubt
+    name: str = ""  # of a landmark
+    value: float | None = None  # what it is worth after all trials, at the last rung's level
+
+
+@dataclass(frozen=True)
+class TrialsFile(RunFile):
+    """Networks in the first rung, epochs of each of its trainings, and what was tried so far."""
+
+    NAME: ClassVar[str] = "search/trials.json"
+    networks: int
+    epochs: float
+    trials: tuple[Trial, ...]
+
+
+@dataclass(frozen=True)
 class Facts:
     """What a method tells beside its score: those that the report shows, by name, and any `others`."""
 
@@ -175,6 +199,7 @@ class Facts:
     held_out: HeldOut | None = None
     mixture: Mixture | None = None
     switches: Switches | None = None
+    trials: tuple[Trial, ...] | None = None
     others: Mapping[str, Any] = rest()
 
 

@@ -1,0 +1,62 @@
+"""Networks inside the limits: what is tried before anything is known."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sartor.core.arch import Arch, Choice, active, canonical
+from sartor.core.quadratic import Array, Limit
+
+_SWEEPS = 6  # over all choices, from one network to the next
+_PULL = 8.0  # how much likelier a network is that uses its budget: e^8 between nothing and all of it
+
+
+def usage(limits: Sequence[Limit], picks: NDArray[np.int64]) -> Array:
+    """The largest share of a budget that each network takes; above 1, or infinite, where a limit does not hold."""
+    share = np.zeros(len(picks))
+    for limit in limits:
+        value = limit.form.batch(picks)
+        room = 1e-9 * np.maximum(1.0, np.abs(value))
+        share[(value > limit.high + room) | (value < limit.low - room)] = math.inf
+        if 0 < limit.high < math.inf:
+            share = np.maximum(share, value / limit.high)
+    return share
+
+
+def draw(
+    choices: Sequence[Choice], limits: Sequence[Limit], start: Arch, count: int, rng: np.random.Generator
+) -> list[Arch]:
+    """`count` different networks inside the limits, or all that are met, likelier the more of a budget they use.
+
+    Gibbs sampling from `start`, which must be inside: one choice after the other is drawn anew among the options that
+    leave the network inside. Uniform draws would not do: of a wide space hardly any lies inside a tight budget.
+    """
+    picks, found = np.array(start.picks, np.int64), dict[Arch, None]()
+    for _ in range(4 * count):
+        for i in (int(c) for _ in range(_SWEEPS) for c in rng.permutation(len(choices))):
+            if active(choices[i], picks.tolist()):
+                options = np.repeat(picks[None], len(choices[i].options), 0)
+                options[:, i] = np.arange(len(options))
+                share = usage(limits, options)
+                weight = np.where(share <= 1 + 1e-9, np.exp(_PULL * np.minimum(share, 1.0)), 0.0)
+                picks[i] = rng.choice(len(options), p=weight / weight.sum())
+        found[canonical(choices, Arch(tuple(picks.tolist())))] = None
+        if len(found) == count:
+            break
+    return list(found)
+
+
+def dearest(landmarks: Mapping[str, Arch], limits: Sequence[Limit], each: int = 2) -> dict[str, Arch]:
+    """Of every family of well-known networks the largest inside the limits; a family is how its names begin."""
+    families: dict[str, list[tuple[float, str]]] = {}
+    for name, arch in landmarks.items():
+        share = float(usage(limits, np.array([arch.picks]))[0])
+        if share <= 1:
+            word = re.match(r"[A-Za-z]*", name)
+            families.setdefault(word.group() if word else name, []).append((share, name))
+    return {name: landmarks[name] for family in families.values() for _, name in sorted(family)[: -each - 1 : -1]}

@@ -1,0 +1,69 @@
+"""A score from short trainings, without shared weights.
+
+Networks inside the limits are trained for a short while, the best of them for three times as long, and so on: rungs of
+a ladder, whose top is the training of the network that comes out. What a rung measured is fitted (`likeness`); the
+next one trains the best so far on from their weights, the score's exact optimum inside the limits, and optima of scores
+drawn from what is still uncertain. The space's landmarks, networks that a person would train instead, are in the first
+rung by right, so that what comes out is measured to be no worse than the best of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
+
+from sartor.core.errors import BadInput
+from sartor.engine.recipe import Recipe
+from sartor.insight.ranking import quality
+from sartor.methods.base import Effort, Found, Job, Method
+from sartor.methods.trials.ladder import Ladder
+from sartor.runs.codec import encode
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Trials(Method):
+    """Short trainings of networks inside the budgets, longer ones of the best: every space, no shared weights."""
+
+    share: ClassVar[float] = 0.35
+
+    networks: int = 0  # of the first rung; 0: as many as suit the time
+    rungs: int = 3
+    epochs: int = 3  # of the first rung's trainings; 0: as many as the time allows
+    batch: int = 64
+    lr: float = 0.1
+    weight_decay: float = 5e-4
+    smoothing: float = 0.1
+
+    def __post_init__(self) -> None:
+        if self.networks < 0 or self.rungs < 1 or self.epochs < 0:
+            raise BadInput(f"method.networks >= 0, rungs >= 1 and epochs >= 0 must hold, but got {self}.")
+        self.recipe(0)  # refuses what cannot be trained
+
+    @classmethod
+    def preset(cls, effort: Effort, images: int, device: str = "cpu") -> dict[str, Any]:
+        """As many epochs as the time allows, where there is one."""
+        batch = (256 if images >= 4000 else 128) if device == "cuda" else 64 if images >= 1000 else 32
+        length = {"epochs": 10, "networks": 40} if effort == "thorough" else {"epochs": 0}
+        return {**length, "batch": batch, "lr": 0.4 * batch / 256}
+
+    def recipe(self, epochs: int) -> Recipe:
+        """A constant rate: a training can go on at any time, and its moving average stands for the decay."""
+        return Recipe(
+            epochs=epochs, batch=self.batch, lr=self.lr, last_lr=self.lr, weight_decay=self.weight_decay,
+            warmup=0.0, smoothing=self.smoothing, augment="light",
+        )  # fmt: skip
+
+    def search(self, job: Job) -> Found:
+        """All rungs; what was trained before an interruption is kept."""
+        if self.epochs == 0:
+            job.needs_time("method.epochs")
+        ladder = Ladder(job, self.recipe, self.epochs, self.networks, self.rungs)
+        for rung in range(self.rungs):
+            ladder.climb(rung)
+        score, trials, held_out = ladder.outcome()
+        found = None
+        if len(held_out["measured"]) > 2:
+            found = quality(held_out["predicted"], held_out["measured"], job.seeds.rng("bootstrap"))
+        facts = {"trials": encode(trials), "held_out": held_out}
+        return Found(score, f"% {job.task.outcome}", found, facts, ladder.starts())

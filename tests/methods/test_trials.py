@@ -1,0 +1,167 @@
+"""Trials: rungs, what goes up them, and what comes out."""
+
+import numpy as np
+import pytest
+import tiny
+
+from sartor.core.arch import Arch, Choice, canonical
+from sartor.core.errors import BadInput
+from sartor.core.quadratic import Limit, Quadratic
+from sartor.methods.base import start_file
+from sartor.methods.trials import PLUGIN as Trials
+from sartor.methods.trials import ladder
+from sartor.methods.trials.design import dearest, draw, usage
+from sartor.predictors.likeness import fit_trials
+from sartor.solvers import solve
+from sartor.solvers.base import Problem
+
+FAMILIES = ("res", "mb_k3_e3", "mb_k3_e6", "mb_k5_e6_se")
+WIDTHS = ((8, 16, 24, 32), (16, 32, 48, 64), (32, 64, 96, 128))
+CHOICES = tuple(
+    choice
+    for k, widths in enumerate(WIDTHS)
+    for choice in (
+        Choice(f"stage{k}.block", tuple(f"{f}_w{w}" for f in FAMILIES for w in widths)),
+        Choice(f"stage{k}.depth", ("1", "2", "3", "4", "5")),
+    )
+)
+SIZES = tuple(len(c.options) for c in CHOICES)
+
+
+def truth(picks):
+    """A family is worth the same in every stage; widths and depths by their logarithms."""
+    value = 70.0
+    for k, widths in enumerate(WIDTHS):
+        family, width = divmod(picks[2 * k], len(widths))
+        value += (0.0, -1.0, 0.5, 2.0)[family] + (1 + k) * np.log(widths[width]) + 2 * np.log(picks[2 * k + 1] + 1)
+    return value
+
+
+def sample(count, seed):
+    rng = np.random.default_rng(seed)
+    picks = np.stack([rng.integers(SIZES) for _ in range(count)])
+    return picks, np.array([truth(p) for p in picks])
+
+
+def test_thirty_networks_order_a_space_of_seven_million():
+    (picks, y), (others, true) = sample(30, 0), sample(200, 1)
+    noisy = y + np.random.default_rng(2).normal(0, 1.0, len(y))
+    found = fit_trials(picks, noisy, np.zeros(30, int), CHOICES)
+    predicted = found.score.batch(others)
+    assert np.corrcoef(predicted, true)[0, 1] > 0.9
+    assert np.sqrt(np.mean((predicted - true) ** 2)) < 0.4 * true.std()
+    assert found.score.errors is not None
+
+
+def test_a_rung_has_a_level_of_its_own_and_a_network_its_own_luck():
+    picks, y = sample(24, 3)
+    rung = np.repeat([0, 1], 12)
+    found = fit_trials(picks, y + 10.0 * rung, rung, CHOICES)
+    assert np.corrcoef(found.values, y)[0, 1] > 0.97  # level taken out
+    assert abs(np.mean(found.values - (y + 10.0))) < 1.0  # as the last rung would measure them
+    odd = y.copy()
+    odd[20:] = y[20:] + 25.0  # networks that no sum of options explains
+    found = fit_trials(np.concatenate([picks, picks]), np.tile(odd, 2), np.zeros(48, int), CHOICES)
+    assert (found.values[20:24] > found.score.batch(picks[20:]) + 3.0).all()
+
+
+def test_scores_drawn_from_what_is_uncertain_scatter_around_the_score():
+    picks, y = sample(20, 5)
+    found = fit_trials(picks, y, np.zeros(20, int), CHOICES)
+    rng = np.random.default_rng(0)
+    others, _ = sample(50, 6)
+    drawn = np.stack([found.draw(rng).batch(others) for _ in range(200)])
+    assert np.abs(drawn.mean(0) - found.score.batch(others)).max() < 4 * (drawn.std(0) / np.sqrt(200)).max()
+    assert drawn.std(0).min() > 0
+
+
+def price(picks):
+    return picks + 1.0
+
+
+LIMIT = Limit("price", Quadratic(SIZES, 0.0, {i: np.arange(1.0, n + 1) for i, n in enumerate(SIZES)}), high=12.0)
+
+
+def test_what_is_drawn_lies_inside_and_uses_the_budget():
+    start = Arch((0,) * len(SIZES))
+    found = draw(CHOICES, [LIMIT], start, 20, np.random.default_rng(0))
+    assert len(set(found)) == 20
+    shares = usage([LIMIT], np.array([a.picks for a in found]))
+    assert (shares <= 1).all()
+    assert np.median(shares) > 0.85  # a uniform draw has 0.5 here: the cheapest costs 6
+    inside = usage([LIMIT], sample(2000, 0)[0]) <= 1
+    assert inside.mean() < 0.05  # why it is not left to chance
+
+
+def test_of_every_family_the_largest_landmarks_inside():
+    archs = {f"res-{n}": Arch((n, 0, 0, 0, 0, 0)) for n in range(8)} | {"mb-1": Arch((0, 1, 0, 0, 0, 0))}
+    assert list(dearest(archs, [LIMIT], each=2)) == ["res-6", "res-5", "mb-1"]
+    assert dearest({"res-9": Arch((9, 0, 0, 0, 0, 0))}, [LIMIT]) == {}
+
+
+@pytest.fixture(scope="module")
+def climbed(tmp_path_factory):
+    path = tmp_path_factory.mktemp("trials")
+    return path, search(path)
+
+
+def search(path, **more):
+    job = tiny.job(path, space="mobile")
+    form = Quadratic(job.space.sizes, 0.0, {i: np.arange(float(n)) for i, n in enumerate(job.space.sizes)})
+    limits = (Limit("price", form, high=20.0),)
+    import dataclasses
+
+    job = dataclasses.replace(job, limits=limits)
+    return job, Trials(**{"networks": 6, "rungs": 2, "epochs": 1, "batch": 16, **more}).search(job)
+
+
+def test_all_rungs(climbed):
+    path, (job, found) = climbed
+    trials = found.facts["trials"]
+    rungs = [t["rung"] for t in trials]
+    assert rungs == [0] * 6 + [1] * 3
+    assert {t["why"] for t in trials[6:]} >= {"onward", "optimum"}
+    assert all(job.limits[0].holds(Arch(tuple(t["picks"]))) for t in trials)
+    onward = [t for t in trials if t["why"] == "onward"]
+    assert all(t["epochs"] == 3 for t in trials[6:])  # three times as long, those that went on included
+    before = {tuple(t["picks"]) for t in trials[:6]}
+    assert all(tuple(t["picks"]) in before for t in onward)
+    best = canonical(job.space.choices, solve(Problem(found.score, job.limits)).arch)
+    assert job.limits[0].holds(best)
+    for t in trials[6:]:
+        assert (path / start_file(Arch(tuple(t["picks"])))).is_file()
+    assert len(list((path / "search").glob("*.checkpoint.safetensors"))) == 3  # of the top rung only
+    assert found.quality is not None
+
+
+def test_what_was_tried_before_an_interruption_is_kept(climbed, tmp_path, monkeypatch):
+    _, (_, whole) = climbed
+    train, count = ladder.Ladder._try, 0
+
+    def interrupted(self, candidate, rung):
+        nonlocal count
+        count += 1
+        if count == 5:
+            raise KeyboardInterrupt
+        train(self, candidate, rung)
+
+    monkeypatch.setattr(ladder.Ladder, "_try", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        search(tmp_path)
+    monkeypatch.setattr(ladder.Ladder, "_try", train)
+    _, again = search(tmp_path)
+    same = ("picks", "rung", "accuracy", "epochs", "why", "value")
+    assert [[t.get(k) for k in same] for t in again.facts["trials"]] == [
+        [t.get(k) for k in same] for t in whole.facts["trials"]
+    ]
+    assert again.score.to_json() == whole.score.to_json()
+
+
+def test_bad_options_are_refused():
+    with pytest.raises(BadInput, match="rungs"):
+        Trials(rungs=0)
+
+
+def test_epochs_of_no_length_need_a_time(tmp_path):
+    with pytest.raises(BadInput, match="--time"):
+        search(tmp_path, epochs=0)
