@@ -188,6 +188,26 @@ def test_without_the_dependency_a_node_is_isolated(tmp_path):
 
 # searches ------------------------------------------------------------------------------------------
 
+
+def test_rounds_go_on_until_nothing_leaves(tmp_path):
+    search = Search(planted.job(tmp_path, PLANTED, planted.Planted(zeros=True)), BayesNAS(**{**METHOD, "rounds": 0}))
+    history = search.run()
+    gone = [len(r["removed"]) for r in search.rounds]
+    assert gone[-1] == 0 < sum(gone)
+    assert 2 <= len(gone) < 20
+    assert len(history) == 6 * len(gone)
+    assert left(search) == PLANTED
+    assert search.warning == ""
+
+
+def test_where_nothing_is_pruned_the_run_says_so(tmp_path, monkeypatch):
+    job, said = planted.job(tmp_path, PLANTED, planted.Planted(zeros=True)), []
+    monkeypatch.setattr(type(job.run), "log", lambda _, text: said.append(text))
+    BayesNAS(**{**METHOD, "rounds": 1, "epochs": 1, "strength": 1e-9, "zero_strength": 1e-9}).search(job)
+    assert "warning: nothing was pruned in 1 rounds" in said[-1]
+    assert "1 / images is" in said[-1]
+
+
 SHORT = {"rounds": 2, "epochs": 2, "batch": 16, "augment": "light", "rate": 30.0}
 
 

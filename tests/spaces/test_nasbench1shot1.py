@@ -66,6 +66,16 @@ def test_a_cell_by_hand():
     torch.testing.assert_close(cell(x), torch.cat([torch.zeros_like(one), one, two, 0 * one, 0 * one], 1))
 
 
+def test_nodes_that_nothing_reads_are_warned_of():
+    """An output that reads the first node leaves the others dead: so NASI's answers on S1 looked."""
+    space = NasBench1Shot1(variant="S1")
+    dead = space.read("maxpool3x3(0) maxpool3x3(0,1) maxpool3x3(0,1) maxpool3x3(0,1) output(0,1)")
+    assert space.draw(dead).graphs[0].unread == ("maxpool3x3 2", "maxpool3x3 3", "maxpool3x3 4")
+    assert "nothing reads maxpool3x3 2, maxpool3x3 3, maxpool3x3 4 of the cell" in space.draw(dead).warning
+    whole = space.read("maxpool3x3(0) maxpool3x3(0,1) maxpool3x3(1,2) maxpool3x3(2,3) output(0,4)")
+    assert space.draw(whole).warning == ""
+
+
 def test_bad_options_are_refused():
     for wrong in ({"variant": "S4"}, {"cells": 4}, {"channels": 0}):
         with pytest.raises(BadInput, match="must be"):

@@ -103,8 +103,9 @@ def run(bench: Bench, method: str, seeds: int, queries: int, options: Mapping[st
             row, facts = _QUERYING[method](bench, queries, Seeds(seed).rng(f"bench {method}")), {}
         seconds, value = time.perf_counter() - start, float(bench.values[row])
         rank = int(len(order) - np.searchsorted(order, value, "right") + 1)
-        arch = bench.space.describe(Arch(tuple(bench.table.picks[row].tolist())))
-        runs.append({"seed": seed, "arch": arch, "value": value, "rank": rank, "seconds": round(seconds, 3), **facts})
+        arch = Arch(tuple(bench.table.picks[row].tolist()))
+        about = {"arch": bench.space.describe(arch), "warning": bench.space.draw(arch).warning}
+        runs.append({"seed": seed, **about, "value": value, "rank": rank, "seconds": round(seconds, 3), **facts})
     found = np.array([r["value"] for r in runs])
     return {
         "method": method, "target": bench.target, "limits": dict(bench.limits), "networks": len(order),

@@ -213,7 +213,10 @@ def _plot(path: Path, values: dict[str, Any]) -> None:
 
 
 def _reached(r: dict[str, Any]) -> list[str]:
-    lines = [f"{x['value']:10.4f}  rank {x['rank']:<6} {x['seconds']:8.2f} s  {x['arch']}" for x in r["runs"]]
+    lines = []
+    for x in r["runs"]:
+        lines.append(f"{x['value']:10.4f}  rank {x['rank']:<6} {x['seconds']:8.2f} s  {x['arch']}")
+        lines += [f"            warning: {x['warning']}"] if x["warning"] else []
     return [
         *lines,
         f"{r['method']}: {r['target']} {r['mean']:.3f} +- {r['std']:.3f}, best {r['best']:.3f}, median rank "

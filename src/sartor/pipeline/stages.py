@@ -227,10 +227,13 @@ def _write_decision(
     if cut.traded:
         _write_frontier(cut, goal, tables)
     corrected = [n for n in tables if (cut.run.path / f"{n}.json").exists()]
+    drawing = cut.space.draw(arch)
+    if drawing.warning:
+        cut.context.run.log(f"warning: {drawing.warning}")
     cut.run.record(SolutionFile, {
         "budgets": dict(cut.budgets), "solution": {**solution.to_json(), "picks": list(arch.picks)},
         "architecture": arch.named(cut.space.choices), "string": cut.space.describe(arch),
-        "drawing": cut.space.draw(arch).to_json(), "predicted": {n: t.form(arch) for n, t in tables.items()},
+        "drawing": drawing.to_json(), "predicted": {n: t.form(arch) for n, t in tables.items()},
         "corrections": [entry for n in corrected for entry in tables[n].corrections],
     })  # fmt: skip
     own = cut.decided(arch) + ["frontier.json"] * cut.traded

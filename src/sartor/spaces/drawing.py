@@ -58,6 +58,14 @@ class Graph:
     edges: tuple[Edge, ...]
     inputs: int = 1
 
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """Nodes of its own from which nothing leads to the last one: they compute for nobody."""
+        read = {len(self.nodes) - 1}
+        for edge in sorted(self.edges, key=lambda e: -e.target):
+            read |= {edge.source} if edge.target in read else set()
+        return tuple(name for n, name in enumerate(self.nodes) if n >= self.inputs and n not in read)
+
 
 @dataclass(frozen=True, slots=True)
 class Grid:
@@ -78,6 +86,12 @@ class Drawing:
     options: Mapping[str, tuple[float | bool, ...]] = field(default_factory=dict)
     graphs: tuple[Graph, ...] = ()
     grids: tuple[Grid, ...] = ()
+
+    @property
+    def warning(self) -> str:
+        """What is odd about this one network; empty where nothing is."""
+        idle = [f"{', '.join(g.unread)} of the {g.title}" for g in self.graphs if g.unread]
+        return f"nothing reads {' and '.join(idle)}: the network is smaller than it looks" if idle else ""
 
     def to_json(self) -> dict[str, Any]:
         """For solution.json."""

@@ -24,7 +24,7 @@ class BayesNAS(Method):
 
     switches: ClassVar[bool] = True
 
-    rounds: int = 4  # T_max
+    rounds: int = 4  # T_max; 0: until nothing leaves any more, at most 20
     epochs: int = 1  # of a round
     batch: int = 64
     lr: float = 0.1
@@ -41,9 +41,9 @@ class BayesNAS(Method):
     hessian_images: int = 512  # for "ggn" and "exact"; "sampled" sees every image of a round's last epoch
 
     def __post_init__(self) -> None:
-        if self.rounds < 1 or self.epochs < 1 or self.hessian_images < 1:
+        if self.rounds < 0 or self.epochs < 1 or self.hessian_images < 1:
             raise BadInput(
-                "method.rounds, method.epochs and method.hessian_images must be at least 1, but got "
+                "method.rounds >= 0, method.epochs >= 1 and method.hessian_images >= 1 must hold, but got "
                 f"{self.rounds}, {self.epochs} and {self.hessian_images}."
             )
         if self.strength <= 0 or self.zero_strength <= 0 or self.rate <= 0:
@@ -75,4 +75,6 @@ class BayesNAS(Method):
         """Algorithm 2, or Algorithm 1 where the space gives every cell switches of its own."""
         search = Search(job, self)
         history = search.run()
+        if warning := search.warning:
+            job.run.log(f"warning: {warning}")
         return Found(search.score(), "entropy", facts=search.facts(history))

@@ -19,6 +19,8 @@ from sartor.methods.bayesnas.relevance import THRESHOLD, Relevance, Removal
 from sartor.spaces.capabilities import Wipeable, switchable
 from sartor.spaces.supernet import StepDraw, new_supernet
 
+_MOST = 20  # rounds, where they go on until nothing leaves
+
 
 class Switched(nn.Module):
     """The search network and the weights of its switches, which are trained like any other parameters.
@@ -94,11 +96,12 @@ class Search:
         with seeded(job.seeds.number("supernet")):
             net: Any = new_supernet(job.space, job.task)
         self.net: Any = job.engine.place(Switched(job.space, net, self.relevance, method.rate))
+        rounds = method.rounds or _MOST
         self.recipe = Recipe(
-            epochs=method.rounds * method.epochs, batch=method.batch, lr=method.lr,
+            epochs=rounds * method.epochs, batch=method.batch, lr=method.lr,
             last_lr=method.last_lr, momentum=method.momentum, weight_decay=method.weight_decay, warmup=0.0,
             smoothing=0.0, ema=0.0, clip=method.clip,
-            augment=method.augment, cycles=method.rounds, cycle_decay=1.0,
+            augment=method.augment, cycles=rounds, cycle_decay=1.0,
         )  # fmt: skip
         self.rounds: list[dict[str, Any]] = []
         self._next(0)
@@ -153,6 +156,21 @@ class Search:
         self.job.run.log(_words(self.rounds[-1]))
         self.net.follow()
         self._wipe(optimiser)
+        if not self.method.rounds and not removal.gone and any(r["removed"] for r in self.rounds):
+            assert t.length is not None
+            t.length.end = float(number * self.method.epochs)  # nothing leaves any more
+
+    @property
+    def warning(self) -> str:
+        """Where nothing left, the prior had no say; empty otherwise."""
+        if any(r["removed"] for r in self.rounds):
+            return ""
+        m, images = self.method, len(self.job.splits.train)
+        return (
+            f"nothing was pruned in {len(self.rounds)} rounds: all operations stay. Raise method.strength (lambda, "
+            f"{m.strength:g}; 1 / images is {1 / images:.2g}), method.rate ({m.rate:g}), at which weights move towards "
+            f"zero, method.epochs ({m.epochs}) or method.rounds ({m.rounds}; 0: until nothing leaves)"
+        )
 
     def _hessian(self, t: Training) -> Tensor:
         """On plain images, batch-norms at their running statistics."""
