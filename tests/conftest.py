@@ -50,13 +50,17 @@ def test_data() -> Path:
 
 
 @pytest.fixture(scope="session")
-def finished(tmp_path_factory):
+def shared(tmp_path_factory) -> Path:
+    """A folder that all workers have in common."""
+    root = tmp_path_factory.getbasetemp()
+    return root.parent if os.environ.get("PYTEST_XDIST_WORKER") else root
+
+
+@pytest.fixture(scope="session")
+def finished(shared):
     """The data and the run of one tiny fit, made once for all tests and workers; copy it before changing it."""
     import quick
     import tiny
 
-    root = tmp_path_factory.getbasetemp()
-    if os.environ.get("PYTEST_XDIST_WORKER"):
-        root = root.parent
     with quick.exporter(None):
-        return tiny.finished(root / "finished")
+        return tiny.finished(shared / "finished")

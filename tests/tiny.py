@@ -2,6 +2,7 @@
 
 import fcntl
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -95,16 +96,21 @@ class Finished:
 BUDGETS = {"latency": "50ms", "params": "150K"}
 
 
-def finished(root: Path) -> Finished:
-    """One whole fit in `root`, by whichever process comes first."""
+def once(root: Path, make: Callable[[Path], object]) -> Path:
+    """The folder `root`, filled by `make` in whichever process comes first."""
     root.mkdir(parents=True, exist_ok=True)
     with (root / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        made = Finished(root / "bars.npz", root / "run")
         if not (root / "done").exists():
-            pipeline.fit(given(npz(root), BUDGETS), made.run, Reporter(silent=True))
+            make(root)
             (root / "done").touch()
-    return made
+    return root
+
+
+def finished(root: Path) -> Finished:
+    """One whole fit in `root`."""
+    once(root, lambda root: pipeline.fit(given(npz(root), BUDGETS), root / "run", Reporter(silent=True)))
+    return Finished(root / "bars.npz", root / "run")
 
 
 def prepare(source: Finished, chosen: options.Options, out: Path) -> None:
