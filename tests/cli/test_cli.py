@@ -140,7 +140,7 @@ def test_data_that_cannot_be_used_are_refused(refused, tmp_path, make, message):
         (["--set=seed.x=3"], "seed"),
         (["--set=space.widths=abcde"], "space.widths must be a list"),
         (["--set=train.augment=wild"], "train.augment must be one of"),
-        (["--set=train.epochs=-1"], "epochs >= 0"),
+        (["--set=train.epochs=-1"], "epochs must be at least 0"),
         (["--config=none.toml"], "none.toml"),
         (["--colour=red"], "--colour"),
     ],

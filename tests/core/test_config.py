@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sartor.core.config import assign, build, differences, read_toml, read_toml_text, write_toml
+from sartor.core.config import assign, build, check, differences, read_toml, read_toml_text, write_toml
 from sartor.core.errors import BadInput
 
 
@@ -136,3 +136,29 @@ def test_unreadable_files_are_refused_with_their_name(tmp_path):
     (tmp_path / "latin.toml").write_bytes(b'a = "\xff"')
     with pytest.raises(BadInput, match=r"latin\.toml"):
         read_toml(tmp_path / "latin.toml")
+
+
+@dataclass(frozen=True)
+class Ranged:
+    epochs: int | None = 1
+    share: float = 0.5
+
+
+@pytest.mark.parametrize("value", [1, 7, None])
+def test_options_inside_their_ranges_pass(value):
+    check(Ranged(value, 1.0), epochs=">= 1", share="> 0 <= 1")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (Ranged(epochs=0), "method.epochs must be at least 1, but got 0."),
+        (Ranged(share=0.0), "method.share must be above 0 and at most 1, but got 0.0."),
+        (Ranged(share=1.5), "method.share must be above 0 and at most 1, but got 1.5."),
+        (Ranged(share=float("nan")), "method.share must be above 0 and at most 1, but got nan."),
+    ],
+)
+def test_options_outside_their_ranges_are_refused_by_name(options, message):
+    with pytest.raises(BadInput) as caught:
+        check(options, "method.", epochs=">= 1", share="> 0 <= 1")
+    assert str(caught.value) == message

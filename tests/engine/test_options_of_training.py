@@ -9,7 +9,7 @@ from sartor.methods.binas.method import BINAS
 
 @pytest.mark.parametrize("wrong", [{"dropout": 1.0}, {"smoothing": -0.1}, {"momentum": 1.5}, {"weight_decay": -1.0}])
 def test_a_recipe_out_of_range_is_refused(wrong):
-    with pytest.raises(BadInput, match="a recipe needs"):
+    with pytest.raises(BadInput, match=f"{next(iter(wrong))} must be"):
         Recipe(epochs=1, **wrong)
 
 

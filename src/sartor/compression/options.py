@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from sartor.compression.structures import parse
-from sartor.core.config import build
-from sartor.core.errors import BadInput
+from sartor.core.config import build, check
 from sartor.engine.recipe import Recipe
 from sartor.methods.base import epochs_for
 from sartor.pipeline.final import Final
@@ -44,13 +43,8 @@ class Compression(Options):
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "structures", parse(self.structures))
-        least = {"batch": 1, "levels": 2, "hessian_images": 1, "rounds": 1, "epochs": 1}
-        for name, low in least.items():
-            value = getattr(self, name)
-            if value is not None and value < low:
-                raise BadInput(f"{name} must be at least {low}, but got {value}.")
-        if self.strength <= 0 or self.rate <= 0 or (self.pretrain or 0) < 0:
-            raise BadInput("strength and rate must be above 0, pretrain at least 0.")
+        check(self, batch=">= 1", levels=">= 2", hessian_images=">= 1", rounds=">= 1", epochs=">= 1")
+        check(self, strength="> 0", rate="> 0", pretrain=">= 0")
 
     def completed(self, images: int) -> Compression:
         """The same with the effort's presets, for so many training images."""

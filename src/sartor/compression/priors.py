@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from sartor.compression.structures import Layer, Structure, layers, of_layer, shrink, view
+from sartor.core.config import check
 from sartor.core.errors import BadInput
 
 _TINY = 1e-30
@@ -104,8 +105,7 @@ class Prior:
         self.strength = strength
         if not self.layers:
             raise BadInput("there is nothing to compress: the network has no convolution and no linear layer.")
-        if strength <= 0:
-            raise BadInput(f"the strength lambda must be above 0, but got {strength:g}.")
+        check(self, strength="> 0")
 
     def penalty(self) -> Tensor:
         """``lambda sum_l R(omega^l o W^l)`` of (B.0.1)."""

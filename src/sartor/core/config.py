@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import operator
 import re
 import tomllib
 import types
@@ -28,6 +29,24 @@ def build(cls: Any, options: Mapping[str, Any], where: str) -> Any:
         raise BadInput(f"{where} needs {', '.join(missing)}.")
     hints = typing.get_type_hints(cls)
     return cls(**{name: _fit(value, hints[name], f"{where}.{name}") for name, value in options.items()})
+
+
+_RANGES = {
+    ">=": (operator.ge, "at least"),
+    ">": (operator.gt, "above"),
+    "<=": (operator.le, "at most"),
+    "<": (operator.lt, "below"),
+}
+
+
+def check(options: object, where: str = "", **ranges: str) -> None:
+    """Refuse an option outside its range: ``check(self, "method.", epochs=">= 1", share="> 0 <= 1")``; None may be."""
+    for name, wanted in ranges.items():
+        value, words = getattr(options, name), wanted.split()
+        bounds = list(zip(words[::2], words[1::2], strict=True))
+        if value is not None and not all(_RANGES[sign][0](value, float(bound)) for sign, bound in bounds):
+            text = " and ".join(f"{_RANGES[sign][1]} {bound}" for sign, bound in bounds)
+            raise BadInput(f"{where}{name} must be {text}, but got {value}.")
 
 
 def fields_of(thing: Any) -> dict[str, Any]:

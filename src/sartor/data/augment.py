@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from sartor.core.config import check
 from sartor.core.errors import BadInput
 from sartor.core.task import Task
 from sartor.data import rand_augment
@@ -39,13 +40,8 @@ class Augment:
     erase: float = 0.0  # probability of erasing a random rectangle (arXiv:1708.04896)
 
     def __post_init__(self) -> None:
-        if self.pad < 0 or self.rand_augment < 0 or not 0 <= self.magnitude <= 10 or self.magnitude_std < 0:
-            raise BadInput(
-                "augmentation needs pad >= 0, rand_augment >= 0, magnitude 0..10 and magnitude_std >= 0, but got "
-                f"{self}. Correct these values."
-            )
-        if not (0 <= self.cutout <= 1 and 0 <= self.erase <= 1):
-            raise BadInput(f"cutout and erase are fractions 0..1, but are {self.cutout:g} and {self.erase:g}.")
+        shares = dict.fromkeys(("cutout", "erase"), ">= 0 <= 1")
+        check(self, pad=">= 0", rand_augment=">= 0", magnitude=">= 0 <= 10", magnitude_std=">= 0", **shares)
 
     @classmethod
     def for_task(cls, task: Task, strength: Strength = "standard") -> Augment:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from sartor.core.config import check
 from sartor.core.errors import BadInput
 from sartor.data.augment import Strength
 
@@ -37,20 +38,11 @@ class Recipe:
     auxiliary: float = 0.0  # weight of the auxiliary head's loss; for networks that have such a head
 
     def __post_init__(self) -> None:
-        if self.epochs < 0 or self.batch < 1 or self.lr <= 0 or not 0 <= self.ema < 1 or not 0 <= self.warmup <= 1:
-            raise BadInput(f"a recipe needs epochs >= 0, batch >= 1, lr > 0, 0 <= ema < 1, 0 <= warmup <= 1: {self}.")
-        shares = (self.momentum, self.smoothing, self.dropout)
-        if not all(0 <= share < 1 for share in shares) or self.weight_decay < 0 or self.clip < 0:
-            raise BadInput(
-                f"a recipe needs momentum, smoothing and dropout in [0, 1), weight_decay and clip >= 0: {self}."
-            )
-
-        if self.cycles < 1 or not 0 < self.cycle_decay <= 1 or self.power < 1 or self.auxiliary < 0:
-            raise BadInput(f"a recipe needs cycles >= 1, 0 < cycle_decay <= 1, power >= 1, auxiliary >= 0: {self}.")
+        check(self, epochs=">= 0", batch=">= 1", lr="> 0", weight_decay=">= 0", clip=">= 0", auxiliary=">= 0")
+        check(self, cycles=">= 1", cycle_decay="> 0 <= 1", power=">= 1", warmup=">= 0 <= 1")
+        check(self, **dict.fromkeys(("ema", "momentum", "smoothing", "dropout", "drop_path"), ">= 0 < 1"))
         if not 0 <= self.last_lr <= self.lr * self.cycle_decay ** (self.cycles - 1):
-            raise BadInput(f"a recipe needs 0 <= last_lr <= lr, but got {self.last_lr:g} and {self.lr:g}.")
-        if not 0 <= self.drop_path < 1:
-            raise BadInput(f"a recipe needs 0 <= drop_path < 1, but got {self.drop_path:g}.")
+            raise BadInput(f"0 <= last_lr <= lr must hold, but got {self.last_lr:g} and {self.lr:g}.")
 
     def rate(self, progress: float) -> float:
         """The learning rate when the share `progress` (0..1) of all steps is behind us."""

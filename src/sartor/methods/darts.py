@@ -14,7 +14,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from sartor.core.errors import BadInput
+from sartor.core.config import check
 from sartor.methods.base import DARTS_TRAINING, Effort, Found, Job, epochs_for
 from sartor.methods.mixture import Learner, Search, groups
 from sartor.methods.sharing import Sharing
@@ -30,11 +30,7 @@ class DARTS(Sharing):
     zero: bool = True  # a share of the softmax for no operation at all
 
     def __post_init__(self) -> None:
-        if self.mixture_lr <= 0 or self.mixture_decay < 0:
-            raise BadInput(
-                "method.mixture_lr > 0 and method.mixture_decay >= 0 must hold, but got "
-                f"{self.mixture_lr:g} and {self.mixture_decay:g}."
-            )
+        check(self, "method.", mixture_lr="> 0", mixture_decay=">= 0")
         super().__post_init__()
 
     @classmethod

@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sartor.core.arch import Arch
+from sartor.core.config import check
 from sartor.core.errors import BadInput
 from sartor.core.quadratic import Quadratic
 from sartor.core.seeds import Seeds
@@ -65,15 +66,8 @@ class NASI(Method):
     side: int = 8  # larger images are averaged down to at least this many pixels a side
 
     def __post_init__(self) -> None:
-        for name, least in (("steps", 1), ("batch", 1), ("nu_networks", 1), ("redraw", 0), ("side", 8)):
-            if getattr(self, name) < least:
-                raise BadInput(f"method.{name} must be at least {least}, but got {getattr(self, name)}.")
-        positive = {name: getattr(self, name) for name in ("nu_start", "nu_scale", "temperature", "gain")}
-        if self.mu < 0 or not all(value is None or value > 0 for value in positive.values()):
-            raise BadInput(
-                "method.mu >= 0 and method.nu_start, method.nu_scale, method.temperature, method.gain > 0 must hold, "
-                f"but got {self.mu:g}, {', '.join(str(value) for value in positive.values())}."
-            )
+        check(self, "method.", steps=">= 1", batch=">= 1", nu_networks=">= 1", redraw=">= 0", side=">= 8", mu=">= 0")
+        check(self, "method.", nu_start="> 0", nu_scale="> 0", temperature="> 0", gain="> 0")
         if self.parameterisation == "ntk" and self.init != "lecun":
             raise BadInput(
                 'method.parameterisation = "ntk" draws weights of variance one and divides them by the root of the '

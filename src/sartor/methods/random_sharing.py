@@ -9,7 +9,7 @@ from typing import Any, final
 import numpy as np
 import torch
 
-from sartor.core.errors import BadInput
+from sartor.core.config import check
 from sartor.engine.evaluate import correct
 from sartor.engine.fit import Training, fit
 from sartor.engine.seeding import seeded
@@ -33,10 +33,7 @@ class RandomSharing(Sharing):
     held_out: int = 100
 
     def __post_init__(self) -> None:
-        if self.networks < 3 or self.held_out < 3:
-            raise BadInput(
-                f"method.networks >= 3 and method.held_out >= 3 must hold, but got {self.networks} and {self.held_out}."
-            )
+        check(self, "method.", networks=">= 3", held_out=">= 3")
         super().__post_init__()
 
     @classmethod

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
 
 from sartor.core.arch import Choice
-from sartor.core.errors import BadInput
+from sartor.core.config import check
 from sartor.core.quadratic import Array, Quadratic
 from sartor.predictors.base import Predictor, check_samples
 from sartor.predictors.features import Features, linear_terms, pair_term
@@ -128,11 +128,7 @@ class ClosedForm(Predictor):
     inactive: bool = False
 
     def __post_init__(self) -> None:
-        if min(self.most, self.folds - 1, 1 if self.components is None else self.components) < 1:
-            raise BadInput(
-                "components and most must be at least 1 and folds at least 2, "
-                f"but got {self.components}, {self.most} and {self.folds}."
-            )
+        check(self, components=">= 1", most=">= 1", folds=">= 2")
 
     @abstractmethod
     def pairs(self, choices: Sequence[Choice]) -> list[tuple[int, int]]:

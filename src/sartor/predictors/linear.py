@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sartor.core.arch import Choice, needed_hubs
-from sartor.core.errors import BadInput
+from sartor.core.config import check
 from sartor.core.quadratic import Quadratic
 from sartor.predictors.base import Predictor, check_samples
 from sartor.predictors.features import Features, Term, linear_terms
@@ -44,8 +44,7 @@ class LeastSquares(Predictor):
     per_hub: bool = False
 
     def __post_init__(self) -> None:
-        if self.ridge is not None and not self.ridge >= 0:
-            raise BadInput(f"ridge must be at least 0, but got {self.ridge}.")
+        check(self, ridge=">= 0")
 
     def fit(
         self, picks: ArrayLike, targets: ArrayLike, choices: Sequence[Choice], rng: np.random.Generator

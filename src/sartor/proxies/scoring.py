@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sartor.core.arch import Arch
-from sartor.core.config import build
+from sartor.core.config import build, check
 from sartor.core.errors import BadInput
 from sartor.core.registry import COSTS, PROXIES
 from sartor.core.seeds import Seeds
@@ -44,8 +44,7 @@ class Scoring:
     workers: int = 1  # processes; with several, each has one thread
 
     def __post_init__(self) -> None:
-        if self.workers < 1:
-            raise BadInput(f"workers >= 1 must hold, but got {self.workers}.")
+        check(self, workers=">= 1")
         check_device(self.device)
         self.proxies()  # refuses names and options before anything is measured
 

@@ -7,7 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import final
 
-from sartor.core.errors import BadInput, SolverError
+from sartor.core.config import check
+from sartor.core.errors import SolverError
 from sartor.solvers.base import NotSeparable, Problem, Solution, Solver, certify
 from sartor.solvers.evolution import Evolution
 from sartor.solvers.frank_wolfe import FrankWolfe
@@ -27,8 +28,7 @@ class Best(Solver):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not self.time_limit > 0:
-            raise BadInput(f"time_limit must be above 0, but got {self.time_limit}.")
+        check(self, time_limit="> 0")
 
     def solve(self, problem: Problem) -> Solution:
         """The highest score found by any of them and the lowest bound proven by any of them."""

@@ -16,6 +16,7 @@ from typing import ClassVar, final
 
 import numpy as np
 
+from sartor.core.config import check
 from sartor.core.errors import BadInput
 from sartor.core.quadratic import Limit
 from sartor.solvers.base import Problem, Solution, Solver, certify
@@ -36,11 +37,10 @@ class Settings:
     redraws: int = 5
 
     def __post_init__(self) -> None:
-        counts = (self.population, self.parents, self.mutants + self.crossovers)
-        if min(counts) < 1 or min(self.iterations, self.mutants, self.crossovers, self.redraws) < 0:
-            raise BadInput(f"population, parents and children must be at least 1 each, but got {self}.")
-        if not 0 < self.mutation <= 1:
-            raise BadInput(f"mutation must be above 0 and at most 1, but got {self.mutation}.")
+        check(self, population=">= 1", parents=">= 1", mutation="> 0 <= 1")
+        check(self, iterations=">= 0", mutants=">= 0", crossovers=">= 0", redraws=">= 0")
+        if self.mutants + self.crossovers < 1:
+            raise BadInput(f"mutants and crossovers must be at least 1 together, but got {self}.")
 
 
 @dataclass(frozen=True, eq=False)

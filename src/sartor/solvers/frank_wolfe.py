@@ -25,7 +25,7 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from sartor.core.errors import BadInput
+from sartor.core.config import check
 from sartor.core.quadratic import Array, Limit
 from sartor.solvers.base import Problem, Solution, Solver, certify
 from sartor.solvers.frames import best_of_frames, framed
@@ -227,11 +227,7 @@ class FrankWolfe(Solver):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.starts < 1 or self.iterations < 1 or not 0 < self.probability < 1:
-            raise BadInput(
-                "starts and iterations must be at least 1 and probability between 0 and 1, "
-                f"but got {self.starts}, {self.iterations} and {self.probability}."
-            )
+        check(self, starts=">= 1", iterations=">= 1", probability="> 0 < 1")
 
     def solve(self, problem: Problem) -> Solution:
         """The best of all starts; its bound is known only where nothing interacts."""

@@ -25,7 +25,8 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_array, csr_array, vstack
 
 from sartor.core.arch import Arch
-from sartor.core.errors import BadInput, Infeasible, SolverError
+from sartor.core.config import check
+from sartor.core.errors import Infeasible, SolverError
 from sartor.core.quadratic import Array, Limit, Quadratic
 from sartor.solvers.base import Least, NotSeparable, Problem, Solution, Solver, certify
 from sartor.solvers.frames import best_of_frames, framed
@@ -53,8 +54,7 @@ class Milp(Solver):
     gap: float = 1e-6
 
     def __post_init__(self) -> None:
-        if not (self.time_limit > 0 and self.gap >= 0):
-            raise BadInput(f"time_limit must be above 0 and gap at least 0, but got {self.time_limit}, {self.gap}.")
+        check(self, time_limit="> 0", gap=">= 0")
 
     def solve(self, problem: Problem) -> Solution:
         """The best architecture found, certify, and the proven bound."""

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from sartor.core.config import check
 from sartor.core.errors import BadInput
 from sartor.core.registry import RUNTIMES, TARGETS
 from sartor.core.threads import bounded
@@ -63,8 +64,7 @@ class Runtime(ABC):
 
     def __post_init__(self) -> None:
         bounded(self.threads)
-        if self.batch < 1:
-            raise BadInput(f"batch must be at least 1, but got {self.batch}.")
+        check(self, batch=">= 1")
         if self.device not in self.devices:
             others = [n for n in RUNTIMES.names() if self.device in RUNTIMES[n].devices]
             hint = f": add --runtime {others[0]}" if others else ""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, final
 
-from sartor.core.errors import BadInput
+from sartor.core.config import check
 from sartor.methods.base import DARTS_TRAINING, Effort, Found, Job, Method, epochs_for
 from sartor.methods.bayesnas.relevance import Dependency
 from sartor.methods.bayesnas.search import Search
@@ -41,16 +41,8 @@ class BayesNAS(Method):
     hessian_images: int = 512  # for "ggn" and "exact"; "sampled" sees every image of a round's last epoch
 
     def __post_init__(self) -> None:
-        if self.rounds < 0 or self.epochs < 1 or self.hessian_images < 1:
-            raise BadInput(
-                "method.rounds >= 0, method.epochs >= 1 and method.hessian_images >= 1 must hold, but got "
-                f"{self.rounds}, {self.epochs} and {self.hessian_images}."
-            )
-        if self.strength <= 0 or self.zero_strength <= 0 or self.rate <= 0:
-            raise BadInput(
-                "method.strength, method.zero_strength and method.rate must be above 0, but got "
-                f"{self.strength:g}, {self.zero_strength:g} and {self.rate:g}."
-            )
+        check(self, "method.", rounds=">= 0", epochs=">= 1", hessian_images=">= 1")
+        check(self, "method.", strength="> 0", zero_strength="> 0", rate="> 0")
 
     @classmethod
     def preset(cls, effort: Effort, images: int, device: str = "cpu") -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal, final
 import numpy as np
 import torch
 
+from sartor.core.config import check
 from sartor.core.errors import BadInput
 from sartor.core.quadratic import Quadratic
 from sartor.data.augment import Augment
@@ -82,12 +83,9 @@ class BINAS(Method):
     held_out: int = 500  # networks that check the ranking
 
     def __post_init__(self) -> None:
-        if self.passes < 0 or self.held_out in (1, 2) or self.held_out < 0 or not 0 < self.sort_share <= 1:
-            raise BadInput(
-                "method.passes >= 1, method.held_out >= 3 (or 0: as the time allows) and 0 < method.sort_share <= 1 "
-                "must hold, but got "
-                f"{self.passes}, {self.held_out} and {self.sort_share:g}."
-            )
+        check(self, "method.", passes=">= 0", held_out=">= 0", sort_share="> 0 <= 1")
+        if self.held_out in (1, 2):
+            raise BadInput(f"method.held_out must be at least 3, or 0 (as time allows), but got {self.held_out}.")
         if self.outcome == "both" and not self.shrink:
             raise BadInput(
                 'method.outcome = "both" weighs two measurements of every contribution, which method.shrink = false '

@@ -13,7 +13,7 @@ from typing import Any, Literal, final
 
 from torch import Tensor
 
-from sartor.core.errors import BadInput
+from sartor.core.config import check
 from sartor.methods.base import DARTS_TRAINING, Effort, Found, Job, epochs_for
 from sartor.methods.mixture import Learner, Search, groups
 from sartor.methods.sharing import Sharing
@@ -33,11 +33,7 @@ class XNAS(Sharing):
     wipeout: bool = True
 
     def __post_init__(self) -> None:
-        if self.bound <= 0 or self.rate <= 0 or not 0 < self.zeta <= 1:
-            raise BadInput(
-                "method.bound > 0, method.rate > 0 and 0 < method.zeta <= 1 must hold, but got "
-                f"{self.bound:g}, {self.rate:g} and {self.zeta:g}."
-            )
+        check(self, "method.", bound="> 0", rate="> 0", zeta="> 0 <= 1")
         super().__post_init__()
 
     @classmethod

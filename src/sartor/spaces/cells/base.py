@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sartor.core.arch import Arch
-from sartor.core.errors import BadInput
+from sartor.core.config import check
 from sartor.core.quadratic import Limit, Quadratic
 from sartor.core.task import Task
 from sartor.spaces.base import Part, Picks
@@ -39,10 +39,7 @@ class CellSpace(SharedSpace):
     pool_norm: bool = True  # a batch-norm without parameters after poolings, as in the search network
 
     def __post_init__(self) -> None:
-        for name in (f.name for f in fields(self) if f.name.endswith(("cells", "channels"))):
-            value = getattr(self, name)
-            if value is not None and value < 2:
-                raise BadInput(f"space.{name} must be at least 2, but got {value}.")
+        check(self, "space.", **{f.name: ">= 2" for f in fields(self) if f.name.endswith(("cells", "channels"))})
 
     @abstractmethod
     def table(self, picks: Picks, kind: int) -> NDArray[np.bool_]:

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sartor.core.arch import Arch, Choice
+from sartor.core.config import check
 from sartor.core.errors import BadInput
 from sartor.core.task import Task
 from sartor.spaces.base import Part, Shape
@@ -61,8 +62,7 @@ class NasBench1Shot1(SharedSpace):
         for name in ("cells", "sketch_cells"):
             if getattr(self, name) < 3 or getattr(self, name) % 3:
                 raise BadInput(f"space.{name} must be a multiple of 3, but got {getattr(self, name)}.")
-        if self.channels < 1 or self.sketch_channels < 1:
-            raise BadInput("space.channels and space.sketch_channels must be at least 1.")
+        check(self, "space.", channels=">= 1", sketch_channels=">= 1")
 
     @property
     def counts(self) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ from functools import cached_property, partial
 from typing import ClassVar, final
 
 from sartor.core.arch import Arch, Choice
+from sartor.core.config import check
 from sartor.core.errors import BadInput
 from sartor.core.task import Task
 from sartor.spaces.base import Part, Shape
@@ -34,9 +35,7 @@ class NasBench201(SharedSpace):
     sketch_channels: int = 8
 
     def __post_init__(self) -> None:
-        for name in ("cells", "channels", "sketch_cells", "sketch_channels"):
-            if getattr(self, name) < 1:
-                raise BadInput(f"space.{name} must be at least 1, but got {getattr(self, name)}.")
+        check(self, "space.", cells=">= 1", channels=">= 1", sketch_cells=">= 1", sketch_channels=">= 1")
 
     @cached_property
     def choices(self) -> tuple[Choice, ...]:

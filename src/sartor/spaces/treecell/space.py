@@ -16,6 +16,7 @@ from typing import Any, Literal, final
 from torch import Tensor
 
 from sartor.core.arch import Arch, Choice, canonical
+from sartor.core.config import check
 from sartor.core.errors import BadInput
 from sartor.core.task import Task
 from sartor.spaces.base import Part
@@ -60,12 +61,7 @@ class TreeCells(SharedSpace):
     stem: Literal["auto", "small", "large"] = "auto"
 
     def __post_init__(self) -> None:
-        given = {"blocks": self.blocks, "channels": self.channels, "groups": self.groups, "ratio": self.ratio}
-        for name, value in given.items():
-            if value is not None and value < 1:
-                raise BadInput(f"space.{name} must be at least 1, but got {value}.")
-        if self.alpha is not None and self.alpha < 0:
-            raise BadInput(f"space.alpha must be at least 0, but got {self.alpha}.")
+        check(self, "space.", blocks=">= 1", channels=">= 1", groups=">= 1", ratio=">= 1", alpha=">= 0")
 
     @classmethod
     def papers_size(cls, task: Task) -> dict[str, Any]:
