@@ -321,7 +321,7 @@ def test_each_scale_keeps_its_mean_square():
 
 
 @pytest.mark.parametrize(
-    "options", [{"rounds": 0}, {"epochs": 0}, {"strength": 0.0}, {"zero_strength": -1.0}, {"rate": 0.0}]
+    "options", [{"rounds": -1}, {"epochs": 0}, {"strength": 0.0}, {"zero_strength": -1.0}, {"rate": 0.0}]
 )
 def test_nonsense_is_refused(options):
     with pytest.raises(BadInput, match="must be"):
