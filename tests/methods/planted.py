@@ -36,9 +36,10 @@ def names():
 class Net(nn.Module):
     """All operations on all edges; the class is read off node c."""
 
-    def __init__(self, task, zeros):
+    def __init__(self, task, zeros, norms=False):
         super().__init__()
         self.task, self.zeros = task, zeros
+        self.norms = nn.ModuleDict({n: nn.BatchNorm1d(WIDTH, affine=False) for n in "abc"}) if norms else None
         generator = torch.Generator().manual_seed(11)
         rotations = torch.randn(len(EDGES), OPERATIONS, WIDTH, WIDTH, generator=generator)
         self.register_buffer("rotations", torch.linalg.qr(rotations)[0] * 1.5)
@@ -50,9 +51,13 @@ class Net(nn.Module):
             rows = rows[:, :1] * rows[:, 1:]
         nodes = {"in": x.flatten(1)[:, :WIDTH]}
         for e, (source, node) in enumerate(EDGES):
-            given = torch.tanh(nodes[source] @ self.rotations[e])  # (operations, B, width)
+            given = torch.tanh(self._normed(nodes, source) @ self.rotations[e])  # (operations, B, width)
             nodes[node] = nodes.get(node, 0) + (rows[e][:, None, None] * given).sum(0)
-        return self.head(nodes["c"])
+        return self.head(self._normed(nodes, "c"))
+
+    def _normed(self, nodes, name):
+        """What reads a node: with norms, at a scale that no weight decides."""
+        return nodes[name] if self.norms is None or name == "in" else self.norms[name](nodes[name])
 
     def wipe(self, gone):
         pass
@@ -64,6 +69,7 @@ class Planted(SharedSpace):
 
     zeros: bool = False  # with a zero switch an edge
     required: bool = True
+    norms: bool = False  # nodes are batch-normed
 
     @property
     def choices(self):
@@ -77,7 +83,7 @@ class Planted(SharedSpace):
         return self
 
     def supernet(self, task):
-        return Net(task, self.zeros)
+        return Net(task, self.zeros, self.norms)
 
     def network(self, arch, task):
         raise NotImplementedError
@@ -103,9 +109,9 @@ class Planted(SharedSpace):
         return net.switched(x, w)
 
 
-def teacher(planted):
+def teacher(planted, norms=False):
     torch.manual_seed(5)
-    net = Net(Task(CLASSES, SIDE, 1), zeros=False)
+    net = Net(Task(CLASSES, SIDE, 1), zeros=False, norms=norms)
     net.head.weight.data.normal_(generator=torch.Generator().manual_seed(3))
     net.head.bias.data.zero_()
     w = torch.tensor([float(name in planted) for name in names()])
@@ -117,7 +123,7 @@ def job(folder: Path, planted, space=Planted(), count=3000, seed=0) -> Job:  # n
     rng = np.random.default_rng(0)
     pixels = rng.integers(0, 256, (count, SIDE, SIDE)).astype(np.uint8)
     x = torch.from_numpy((pixels - pixels.mean()) / pixels.std()).float()
-    net, w = teacher(planted)
+    net, w = teacher(planted, space.norms)
     with torch.no_grad():
         y = net.switched(x, w).argmax(1).numpy()
     images, seeds, engine = open_data((pixels, y)), Seeds(seed), Engine()

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from sartor.core.errors import BadInput
-from sartor.methods.xnas.experts import Experts, learning_rate, softmax_rewards
+from sartor.methods.xnas.experts import Experts, softmax_rewards
 
 T, R = 40, 3
 
@@ -92,14 +92,6 @@ def test_theorem_1_holds_for_batches_with_the_wider_range_of_their_rewards(seque
         experts.step(r[None], samples=batch)
     assert batch * float(sequence.sum(0).max()) - own <= float(experts.regret_bound()) + 1e-9
     assert float(sequence.sum(0)[experts.alive[0]].max()) >= float(sequence.sum(0).max()) - 1e-9  # lemma 1 too
-
-
-def test_learning_rates_of_section_3_2_2():
-    images, epochs = 25_000, 50
-    assert learning_rate(8, images * epochs * 6) == pytest.approx(7.447e-4, rel=1e-4)
-    assert learning_rate(8, images * epochs * 2) == pytest.approx(1.290e-3, rel=1e-3)
-    assert learning_rate(7, images * epochs * 6) == pytest.approx(7.204e-4, rel=1e-3)
-    assert learning_rate(7, images * epochs * 2) == pytest.approx(1.248e-3, rel=1e-3)
 
 
 def test_three_axes_end_where_the_closed_form_ends():

@@ -154,6 +154,16 @@ def test_history_can_be_plotted(job):
     assert isinstance(Experts(1, 2, 3).summary()["entropy"], float)
 
 
+def test_learning_rates_of_section_3_2_2(job):
+    """Printed as 7.5e-4 and 1.3e-3: eight experts, all 25,000 images an epoch. A search has seven, and shows 24,960."""
+    assert learning_rate(8, 25_000 * 50 * 6) == pytest.approx(7.447e-4, rel=1e-4)
+    assert learning_rate(8, 25_000 * 50 * 2) == pytest.approx(1.290e-3, rel=1e-3)
+    learner = _Experts(XNAS(), replace(job, space=Darts(cells=8, channels=4).fitted(job.task)))
+    learner.expect(50 * (25_000 // 96) * 96)
+    rates = {replicas: experts.rate for experts, replicas in learner.parts}
+    assert rates == {6: pytest.approx(7.209e-4, rel=1e-3), 2: pytest.approx(1.2487e-3, rel=1e-3)}
+
+
 def test_options_are_checked():
     for wrong in ({"zeta": 2.0}, {"rate": 0.0}, {"bound": -1.0}, {"batch": 0}):
         with pytest.raises(BadInput):

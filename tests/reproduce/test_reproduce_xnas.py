@@ -1,4 +1,4 @@
-"""The committed figures of XNAS against what the papers' text and independent calculation say."""
+"""The figures of XNAS against what the papers' text and independent calculation say."""
 
 import importlib.util
 import json
@@ -42,27 +42,26 @@ def check_toys(found):
 
 
 def test_toys_end_where_they_should():
-    check_toys(committed("xnas_toys"))
     check_toys(script("xnas_toys").results())
 
 
-def test_regret_is_below_its_bound_and_below_gradient_descent_in_every_setting():
-    rows = {(r["count"], r["sigma"]): r for r in committed("xnas_regret")["settings"]}
+def test_regret_is_below_its_bound_below_gradient_descent_and_grows_as_in_figure_8():
+    study = script("xnas_regret").study
+    rows = {key: study(*key, runs=100) for key in ((2, 1.0), (8, 1.0), (8, 5.0), (32, 5.0))}
     for row in rows.values():
         assert row["experts, equation 4"]["worst_regret_over_bound"] < 1
         assert row["experts"]["regret"] < row["softmax"]["regret"]
-    # 300-run values of an independent calculation; ours are of 1000 runs
+    # 300-run values of an independent calculation
     for key, ours, theirs in [((8, 1.0), 24.6, 127), ((8, 5.0), 97.8, 204), ((32, 5.0), 147, 473)]:
-        assert rows[key]["experts"]["regret"] == pytest.approx(ours, rel=0.12)
-        assert rows[key]["softmax"]["regret"] == pytest.approx(theirs, rel=0.12)
-    assert rows[8, 1.0]["experts"]["correct"] == pytest.approx(0.98, abs=0.03)
-    assert rows[8, 5.0]["experts"]["correct"] == pytest.approx(0.88, abs=0.04)
-    assert rows[8, 5.0]["softmax"]["correct"] == pytest.approx(0.80, abs=0.05)
-
-
-def test_the_regret_study_runs():
-    row = script("xnas_regret").study(4, 1.0, runs=20, steps=60)
-    assert row["experts, equation 4"]["worst_regret_over_bound"] < 1
+        assert rows[key]["experts"]["regret"] == pytest.approx(ours, rel=0.25)
+        assert rows[key]["softmax"]["regret"] == pytest.approx(theirs, rel=0.25)
+    # With more experts both grow, gradient descent's faster.
+    few, many = rows[8, 5.0], rows[32, 5.0]
+    assert (
+        1 < many["experts"]["regret"] / few["experts"]["regret"] < many["softmax"]["regret"] / few["softmax"]["regret"]
+    )
+    assert rows[2, 1.0]["softmax"]["regret"] < rows[8, 1.0]["softmax"]["regret"]
+    assert rows[8, 1.0]["experts"]["correct"] > 0.9
 
 
 def test_depths_of_table_4_where_they_can_be_counted():
@@ -73,9 +72,8 @@ def test_depths_of_table_4_where_they_can_be_counted():
 
 
 def test_weight_decay_makes_mixtures_denser():
-    found = committed("xnas_entropy")
-    assert found["softmax"] == sorted(found["softmax"])
-    assert found["softmax"][-1] > 0.9
-    assert found["experts"] < 0.01  # at the horizon one expert is left
     study = script("xnas_entropy")
-    assert study.entropy(0.0, 50) < study.entropy(1.0, 50) <= 1
+    found = [study.entropy(decay, 400) for decay in (0.0, 3e-2, 3e-1)]
+    assert found == sorted(found)
+    assert found[-1] > 0.9 > found[0]
+    assert study.experts_entropy() < 0.01  # at the horizon one expert is left

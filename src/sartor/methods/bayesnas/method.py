@@ -48,7 +48,7 @@ class BayesNAS(Method):
     def preset(cls, effort: Effort, images: int, device: str = "cpu") -> dict[str, Any]:
         """The paper's numbers for ``thorough``; below that small data sets get more epochs a round."""
         if effort == "thorough":  # section 6.1; the fields' defaults are the rest of it
-            return {"batch": 18, "last_lr": cls.lr, "augment": "light"}
+            return {"rounds": 0, "batch": 18, "last_lr": cls.lr, "augment": "light"}
         quick = effort == "quick"
         return {
             "rounds": 3 if quick else 4,

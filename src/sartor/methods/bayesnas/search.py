@@ -19,7 +19,7 @@ from sartor.methods.bayesnas.relevance import THRESHOLD, Relevance, Removal
 from sartor.spaces.capabilities import Wipeable, switchable
 from sartor.spaces.supernet import StepDraw, new_supernet
 
-_MOST = 20  # rounds, where they go on until nothing leaves
+_MOST, _QUIET = 20, 2  # rounds, where they go on until nothing leaves, and in how many in a row nothing must
 
 
 class Switched(nn.Module):
@@ -156,7 +156,8 @@ class Search:
         self.job.run.log(_words(self.rounds[-1]))
         self.net.follow()
         self._wipe(optimiser)
-        if not self.method.rounds and not removal.gone and any(r["removed"] for r in self.rounds):
+        quiet = not any(r["removed"] for r in self.rounds[-_QUIET:]) and any(r["removed"] for r in self.rounds)
+        if quiet and not self.method.rounds:
             assert t.length is not None
             t.length.end = float(number * self.method.epochs)  # nothing leaves any more
 
