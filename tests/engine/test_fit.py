@@ -1,3 +1,5 @@
+import signal
+
 import numpy as np
 import pytest
 import tiny
@@ -86,6 +88,50 @@ def test_interrupted_at_every_epoch_equals_uninterrupted(tmp_path, whole):
         with pytest.raises(Stop):
             Training4(tmp_path, hook=at(4, Stop())).run()
     same(whole[1], Training4(tmp_path).run()[1])
+
+
+@pytest.mark.parametrize("call, number", [(1, signal.SIGINT), (5, signal.SIGTERM)])
+def test_stopped_within_an_epoch_it_goes_on_from_that_step(tmp_path, whole, call, number):
+    """As `main` does, SIGTERM is made an exception; the step that runs ends first, and none is done twice."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    first = Training4(tmp_path, hook=lambda calls, x: signal.raise_signal(number) if calls == call else None)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            first.run()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert first.calls == call + 1
+    assert first.training.within.exists()
+    torch.manual_seed(99)
+    again = Training4(tmp_path)
+    history, state = again.run()
+    assert again.calls == 12 - first.calls
+    assert losses(history) == losses(whole[0])
+    same(whole[1], state)
+    assert not again.training.within.exists()
+
+
+def test_a_checkpoint_a_minute_serves_who_is_killed_between_epochs(tmp_path, whole, monkeypatch):
+    monkeypatch.setattr("sartor.engine.fit._SAVE_EVERY", -1.0)  # every step is a minute long
+    for _ in range(3):
+        with pytest.raises(Stop):
+            Training4(tmp_path, hook=at(3, Stop())).run()
+    last = Training4(tmp_path)
+    same(whole[1], last.run()[1])
+    assert last.calls == 3
+
+
+def test_a_checkpoint_within_an_epoch_that_was_completed_since_counts_no_more(tmp_path, whole, monkeypatch):
+    monkeypatch.setattr("sartor.engine.fit._SAVE_EVERY", -1.0)
+    with pytest.raises(Stop):
+        Training4(tmp_path, hook=at(2, Stop())).run()
+    kept = (within := Training4(tmp_path).training.within).read_bytes()
+    with pytest.raises(Stop):
+        Training4(tmp_path, hook=at(2, Stop())).run()
+    within.write_bytes(kept)
+    again = Training4(tmp_path)
+    same(whole[1], again.run()[1])
+    assert again.calls == 9
 
 
 def test_a_finished_training_is_not_repeated(tmp_path, whole):

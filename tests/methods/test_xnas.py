@@ -88,8 +88,11 @@ def test_rewards_are_finite_differences_of_the_validation_loss(job):
         assert float(gradients[g][f, o]) == pytest.approx((sides[0] - sides[1]) / (2 * h), abs=1e-6, rel=1e-4)
 
 
+@pytest.mark.parametrize("within", [False, True])
 @pytest.mark.parametrize("method", [XNAS(**SHORT, zeta=0.001), DARTS(**SHORT)])
-def test_a_killed_search_ends_with_the_same_score(method, tmp_path, monkeypatch):
+def test_a_killed_search_ends_with_the_same_score(method, within, tmp_path, monkeypatch):
+    """Killed at the end of an epoch, or within one, after its first step of several."""
+    method = replace(method, batch=6) if within else method
     whole = method.search(job_of(tmp_path / "whole"))
     job, saves = job_of(tmp_path / "killed"), []
 
@@ -98,8 +101,12 @@ def test_a_killed_search_ends_with_the_same_score(method, tmp_path, monkeypatch)
             raise KeyboardInterrupt
         saves.append(path)
         original(path, state)
+        if state["epoch"] == 1 and "begun" in state:
+            assert state["begun"]["steps"] == 1
+            raise KeyboardInterrupt
 
     original = checkpoint.save
+    monkeypatch.setattr("sartor.engine.fit._SAVE_EVERY", -1.0 if within else 60.0)
     monkeypatch.setattr(checkpoint, "save", save)
     with pytest.raises(KeyboardInterrupt):
         method.search(job)

@@ -98,6 +98,8 @@ def test_stopped_by_ctrl_c_and_killed_at_random_moments_it_ends_as_if_nothing_ha
     assert said(log)[-1].startswith("sartor: stopped; what was computed is kept")
     assert not any("Traceback" in line for line in said(log))
     assert list(out.glob("search/*.checkpoint.safetensors"))
+    assert stop(finished, out, log, ["search:"], rng.uniform(0.3, 1.0), signal.SIGTERM) == 143, said(log)
+    assert said(log)[-1].startswith("sartor: stopped; what was computed is kept")
     # Anywhere in the search first, then wherever the run has got to: the later stages come closer each time.
     for word, longest in [("search:", 1.0), ("search:", 3.0), ("search:", 5.0), ("train:", 0.3), ("export:", 2.0)]:
         assert stop(finished, out, log, [word], rng.uniform(0, longest), signal.SIGKILL) == -signal.SIGKILL

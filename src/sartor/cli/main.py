@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 import io
 import os
+import signal
 import sys
 import time
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any
 
 import typer
@@ -20,7 +22,7 @@ from sartor.core.errors import BadInput, SartorError
 from sartor.version import __version__
 
 __all__ = ["app", "bench", "compare", "compress", "main", "tables"]  # importing a file of commands adds them to `app`
-_INTERRUPTED = 130
+_INTERRUPTED, _TERMINATED = 130, 143  # 128 and the number of the signal
 
 Latency = Annotated[str | None, typer.Option("--latency", help="Largest time for one image, e.g. 5ms.")]
 Params = Annotated[str | None, typer.Option("--params", help="Largest number of parameters, e.g. 2M.")]
@@ -216,7 +218,7 @@ def version(wanted: Annotated[bool, typer.Option("--version", help="Print the ve
 
 
 def main() -> None:
-    """Entry point: expected errors become one message and exit code 2, Ctrl-C becomes 130."""
+    """Entry point: expected errors become one message and exit code 2, Ctrl-C becomes 130, SIGTERM 143."""
     # Read when torch is loaded: threads that wait for others sleep. Spinning ones, beside other work on the machine,
     # make a step take ten times as long.
     for name, value in (("OMP_WAIT_POLICY", "PASSIVE"), ("GOMP_SPINCOUNT", "0"), ("KMP_BLOCKTIME", "0")):
@@ -224,7 +226,13 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a name that the terminal cannot show must not end a run
             stream.reconfigure(errors="backslashreplace")
-    parent = os.getppid()
+    parent, terminated = os.getppid(), []
+
+    def terminate(number: int, frame: FrameType | None) -> None:
+        terminated.append(number)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, terminate)
     try:
         code = app(standalone_mode=False)  # typer turns Ctrl-C into the return value 130
         if code == _INTERRUPTED:
@@ -232,17 +240,19 @@ def main() -> None:
     except BaseException as error:
         if not _first_process() and _ended(parent):
             sys.exit(1)  # the first process ended, and has said why
-        _explain(error)
+        _explain(error, _TERMINATED if terminated else _INTERRUPTED)
     else:
         sys.exit(code or 0)
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
-def _explain(error: BaseException) -> None:
+def _explain(error: BaseException, stopped: int) -> None:
     """One message and the exit code for what was to be expected; anything else is a bug of ours and is raised."""
     if isinstance(error, SartorError):
         _fail(str(error), error.exit_code)
     if isinstance(error, (KeyboardInterrupt, typer.Abort)):
-        _fail("stopped; what was computed is kept, and the same command goes on from there.", _INTERRUPTED)
+        _fail("stopped; what was computed is kept, and the same command goes on from there.", stopped)
     if hasattr(error, "format_message"):  # click's usage errors
         _fail(error.format_message(), 2)
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):

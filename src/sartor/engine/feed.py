@@ -33,11 +33,11 @@ class Feed:
         return self.images.task
 
     def train(
-        self, index: Index, batch: int, augment: Augment, name: str, epoch: int
+        self, index: Index, batch: int, augment: Augment, name: str, epoch: int, start: int = 0
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """The training batches of one epoch: a function of the seed, the name and the epoch alone."""
+        """The training batches of one epoch, from `start` on: a function of the seed, the name and the epoch alone."""
         batches = self.batches(index, batch, name)
-        for k, (pixels, labels) in enumerate(batches.epoch(epoch)):
+        for k, (pixels, labels) in enumerate(batches.epoch(epoch, start), start):
             moment = (epoch, k, self.engine.rank)
             generator = self.seeds.torch(f"augment/{name}", *moment, device=pixels.device)
             yield self._ready(augment(pixels, generator)), labels

@@ -1,10 +1,9 @@
 """The only training loop. Callers say what the loss of a batch is; everything else happens here.
 
-A step is a function of (seed, phase, epoch, batch number), and the state is checkpointed after
-every epoch, so a run that is killed and started again ends with the same weights, bit for bit on
-a CPU. How long a training is may be said in epochs or in seconds (`plan.py`). Running out of
-memory halves the batch and says so; a loss that is not a number stops the run with the last good
-epoch kept.
+A step is a function of (seed, phase, epoch, batch number), and the state is checkpointed after every epoch, within one
+every minute, and where Ctrl-C or SIGTERM stops it. So a run that is killed and started again ends with the same
+weights, bit for bit on a CPU. How long a training is may be said in epochs or in seconds (`plan.py`). Running out of
+memory halves the batch and says so; a loss that is not a number stops the run with the last good epoch kept.
 """
 
 from __future__ import annotations
@@ -30,9 +29,10 @@ from sartor.engine.feed import Feed
 from sartor.engine.length import Length
 from sartor.engine.recipe import MovingAverage, Recipe
 from sartor.engine.replay import Repeated
-from sartor.engine.seeding import seeded
+from sartor.engine.seeding import drawn_so_far, go_on, seeded
 from sartor.runs.directory import Run
 from sartor.runs.progress import Bar
+from sartor.runs.stopping import patiently
 from sartor.spaces.supernet import StepDraw
 
 # (random stream of this step, images) -> what the step draws; with `StepDraw` the step may be replayed as a CUDA graph
@@ -45,6 +45,7 @@ After = Callable[["Training", torch.optim.SGD, int, int, int], None]
 _CHECK_EVERY = 200  # steps between looks at the loss: each look waits for the device
 _SHOW_EVERY = 0.5  # seconds between movements of the progress bar
 _BAR = 1000  # its length
+_SAVE_EVERY = 60.0  # seconds between checkpoints within an epoch
 
 
 def nothing(rng: np.random.Generator, images: int) -> StepDraw:
@@ -80,8 +81,24 @@ class Training:
 
     @property
     def file(self) -> Path:
-        """The checkpoint."""
+        """The checkpoint of the last whole epoch."""
         return self.run.path / "search" / f"{self.name}.checkpoint.safetensors"
+
+    @property
+    def within(self) -> Path:
+        """The checkpoint within the epoch that follows."""
+        return self.run.path / "search" / f"{self.name}.within.safetensors"
+
+
+@dataclass
+class Begun:
+    """An epoch as far as it has come: steps, their losses summed up, images and seconds."""
+
+    steps: int = 0
+    sums: dict[str, Any] = field(default_factory=dict)
+    images: int = 0
+    seconds: float = 0.0
+    random: dict[str, Tensor] | None = None  # where torch's own streams stand
 
 
 def fit(training: Training) -> History:
@@ -95,20 +112,24 @@ def fit(training: Training) -> History:
     length = t.length or Length(float(t.recipe.epochs))
     state |= {"length": length}
     epoch, batch, history = _resume(t, state)
+    begun, batch = _resume_within(t, state, epoch, batch)
     gradients = Gradients(t)
-    with t.run.reporter.bar(t.name, _BAR) as bar:
+    with t.run.reporter.bar(t.name, _BAR) as bar, patiently() as stopped:
+        keep = Keeper(state, stopped)
         while length.end - epoch > 0.5 / len(t.feed.batches(t.index, batch, t.name)):  # a step, at least
             try:
                 now = replace(t, recipe=replace(t.recipe, batch=batch), length=length)
                 show = partial(_show, bar, length, history)
                 with seeded(t.feed.seeds.number(f"torch/{t.name}", epoch, t.engine.rank)):  # dropout
-                    history.append(_epoch(now, gradients, optimiser, average, epoch, show))
+                    history.append(_epoch(now, gradients, optimiser, average, epoch, begun, show, keep))
+                begun = Begun()
             except RuntimeError as error:
                 if not _out_of_memory(error):
                     raise
                 gradients.repeated.forget()
                 batch = _smaller(t, batch, error)
-                epoch, _, history = _resume(t, state)
+                (epoch, _, history), begun = _resume(t, state), Begun()
+                t.within.unlink(missing_ok=True)  # its steps are of the larger batch
                 continue
             epoch += 1
             length.keep(t.engine, min(float(epoch), length.end))
@@ -125,10 +146,10 @@ def _show(bar: Bar, length: Length, history: History, at: float) -> None:
     bar.to(round(_BAR * length.progress(at)), _note(history))
 
 
-def batches(t: Training, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
+def batches(t: Training, epoch: int, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
     """The augmented batches of an epoch, mixed where the recipe says so: a function of the seed and the epoch."""
     augment, task = Augment.for_task(t.feed.images.task, t.recipe.augment), t.feed.images.task
-    for k, (x, y) in enumerate(t.feed.train(t.index, t.recipe.batch, augment, t.name, epoch)):
+    for k, (x, y) in enumerate(t.feed.train(t.index, t.recipe.batch, augment, t.name, epoch, start), start):
         if t.recipe.mix:
             rng = t.feed.seeds.rng(f"mix/{t.name}", epoch, k, t.engine.rank)
             x, y = mix(x, y, task.classes, t.recipe.mix, rng)
@@ -187,20 +208,22 @@ def _epoch(
     optimiser: torch.optim.SGD,
     average: MovingAverage,
     epoch: int,
+    begun: Begun,
     show: Callable[[float], None],
+    keep: Keeper,
 ) -> dict[str, float]:
-    """One pass over the training images, or what the length leaves of it; the mean of every named loss."""
+    """What is left of one pass over the training images, or of the length; the mean of every named loss."""
     assert t.length is not None
-    start, images = time.monotonic(), 0
-    sums: dict[str, Any] = {}
+    start, sums = time.monotonic() - begun.seconds, begun.sums
+    if begun.random is not None:
+        go_on(begun.random)
     steps = len(t.feed.batches(t.index, t.recipe.batch, t.name))
     t.net.train()
     parameters = gradients.start(t.recipe.drop_path * t.length.progress(epoch))
-    k, shown = 0, start
-    for k, (x, y) in enumerate(batches(t, epoch)):
+    shown = time.monotonic()
+    for k, (x, y) in enumerate(batches(t, epoch, begun.steps), begun.steps):
         at = epoch + k / steps
         if at >= t.length.end - 0.5 / steps:  # the last epoch of a training in seconds is a part of one
-            k -= 1
             break
         for group in optimiser.param_groups:
             group["lr"] = t.recipe.rate(t.length.progress(at))
@@ -212,9 +235,10 @@ def _epoch(
         average.update()
         if t.after is not None:
             t.after(t, optimiser, epoch, k, steps)
-        images += len(y) * t.engine.world
+        begun.images += len(y) * t.engine.world
         for name, value in losses.items():
             sums[name] = sums.get(name, 0.0) + value
+        begun.steps, begun.seconds = k + 1, time.monotonic() - start
         if k % _CHECK_EVERY == _CHECK_EVERY - 1:
             _check(t, _means(t, sums, k + 1), epoch)
         if time.monotonic() - shown > _SHOW_EVERY:
@@ -222,9 +246,10 @@ def _epoch(
             show(at)
             if t.engine.world == 1:
                 t.length.keep(t.engine, at)
-    means = _means(t, sums, k + 1)
+        keep(t, epoch, begun)
+    means = _means(t, sums, begun.steps)
     _check(t, means, epoch)
-    return {**means, "images_per_second": images / (time.monotonic() - start)}
+    return {**means, "images_per_second": begun.images / (time.monotonic() - start)}
 
 
 def _means(t: Training, sums: dict[str, Any], steps: int) -> dict[str, float]:
@@ -246,25 +271,60 @@ def _resume(t: Training, state: dict[str, Any]) -> tuple[int, int, History]:
     """Load the last checkpoint, or write the first one: (epochs done, batch size, history)."""
     if t.engine.agree(t.file.exists()):
         saved = checkpoint.load(t.file)
-        try:
-            for name, part in state.items():
-                if name != "length" or name in saved:  # a checkpoint of an older version has its recipe's epochs
-                    part.load_state_dict(saved[name])
-            return int(saved["epoch"]), int(saved["batch"]), list(saved["history"])
-        except (RuntimeError, ValueError, KeyError, TypeError) as error:
-            reason = str(error).splitlines()[0]
-            raise RunError(f"{t.file} is not of this training ({reason}). Delete it to train again.") from error
+        _restore(state, saved, t.file)
+        return int(saved["epoch"]), int(saved["batch"]), list(saved["history"])
     _save(t, state, 0, t.recipe.batch, [])
     return 0, t.recipe.batch, []
+
+
+def _resume_within(t: Training, state: dict[str, Any], epoch: int, batch: int) -> tuple[Begun, int]:
+    """How far the epoch had come when the training was stopped, and its batch size; else its beginning."""
+    saved = checkpoint.load(t.within) if t.engine.world == 1 and t.within.exists() else {}
+    if saved.get("epoch") != epoch:  # of an epoch that was completed since
+        return Begun(), batch
+    _restore(state, saved, t.within)
+    return Begun(**saved["begun"]), int(saved["batch"])
+
+
+def _restore(state: dict[str, Any], saved: dict[str, Any], file: Path) -> None:
+    try:
+        for name, part in state.items():
+            if name != "length" or name in saved:  # a checkpoint of an older version has its recipe's epochs
+                part.load_state_dict(saved[name])
+    except (RuntimeError, ValueError, KeyError, TypeError) as error:
+        reason = str(error).splitlines()[0]
+        raise RunError(f"{file} is not of this training ({reason}). Delete it to train again.") from error
 
 
 def _save(t: Training, state: dict[str, Any], epoch: int, batch: int, history: History) -> None:
     if t.run.writer:
         parts = {name: part.state_dict() for name, part in state.items()}
         checkpoint.save(t.file, {**parts, "epoch": epoch, "batch": batch, "history": history})
+        t.within.unlink(missing_ok=True)
         if history:
             _scalars(t, history[-1], epoch)
     t.engine.barrier()
+
+
+class Keeper:
+    """Checkpoints within an epoch: every minute, and after the step during which somebody stopped the training.
+
+    Not with several processes: until the epoch ends, the statistics of each are its own.
+    """
+
+    def __init__(self, state: dict[str, Any], stopped: Callable[[], bool]) -> None:
+        self.state, self.stopped, self.last = state, stopped, time.monotonic()
+
+    def __call__(self, t: Training, epoch: int, begun: Begun) -> None:
+        """After every step."""
+        stopped = self.stopped()
+        if (stopped or time.monotonic() - self.last > _SAVE_EVERY) and t.engine.world == 1:
+            parts = {name: part.state_dict() for name, part in self.state.items()}
+            at = {**vars(begun), "random": drawn_so_far()}
+            checkpoint.save(t.within, {**parts, "epoch": epoch, "batch": t.recipe.batch, "begun": at})
+            self.last = time.monotonic()
+        if stopped:
+            raise KeyboardInterrupt
 
 
 def _scalars(t: Training, values: dict[str, float], epoch: int) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+from torch import Tensor
 
 
 @contextmanager
@@ -18,3 +19,16 @@ def seeded(number: int) -> Iterator[None]:
     with torch.random.fork_rng([torch.cuda.current_device()] if used else []):
         torch.manual_seed(number)
         yield
+
+
+def drawn_so_far() -> dict[str, Tensor]:
+    """Where the global streams stand, for a checkpoint in the middle of what `seeded` began."""
+    used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    return {"cpu": torch.get_rng_state(), **({"cuda": torch.cuda.get_rng_state()} if used else {})}
+
+
+def go_on(state: dict[str, Tensor]) -> None:
+    """Draw from where `drawn_so_far` was asked."""
+    torch.set_rng_state(state["cpu"])
+    if "cuda" in state and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.set_rng_state(state["cuda"])

@@ -90,7 +90,8 @@ class Search:
             self.train = self.held
         self.history: list[dict[str, Any]] = []
         self._batches: Iterator[tuple[Tensor, Tensor]] = iter(())
-        self._rewards, self._freed = Repeated(self._gradients, job.engine.device), 0
+        self._following = -1  # the step that these batches go on at
+        self._rewards, self._gone = Repeated(self._gradients, job.engine.device), list[tuple[int, int]]()
 
     def run(self) -> History:
         """Alternate until the recipe's epochs are over; goes on where a killed search stopped."""
@@ -138,35 +139,39 @@ class Search:
         assert t.length is not None
         shown, left = self._shown(t.recipe.batch), max(0, round((t.length.end - epoch) * steps) - step - 1)
         x, y = self._next(t, epoch, step)
-        gradients = self._rewards((x, y, *self.learner.leaves()), key=self._freed)
+        gradients = self._rewards((x, y, *self.learner.leaves()), key=len(self._gone))
         t.engine.average(gradients)
         self.learner.step(gradients, shown, left * shown)
         if step == steps - 1 or not left:
-            self._free(optimiser)
+            self._free(self._dead(), optimiser)
             self.history.append(self._moment(epoch))
 
     def _next(self, t: Training, epoch: int, step: int) -> tuple[Tensor, Tensor]:
         """The held half's batch of this step; a function of epoch and step alone."""
-        if step == 0:
-            self._batches = self._epoch(t, epoch)
+        if step != self._following:  # a new epoch, or one that was stopped here
+            self._batches = self._epoch(t, epoch, step)
+        self._following = step + 1
         try:
             return next(self._batches)
         except StopIteration:  # this half has one batch less
-            self._batches = self._epoch(t, epoch, "again")
+            there = len(t.feed.batches(self.held, t.recipe.batch, t.name))
+            self._batches = self._epoch(t, epoch, step - there, "again")
             return next(self._batches)
 
-    def _epoch(self, t: Training, epoch: int, more: str = "held") -> Iterator[tuple[Tensor, Tensor]]:
+    def _epoch(self, t: Training, epoch: int, start: int, more: str = "held") -> Iterator[tuple[Tensor, Tensor]]:
         augment = Augment.for_task(t.feed.images.task, t.recipe.augment)
-        return t.feed.train(self.held, t.recipe.batch, augment, f"{t.name}/{more}", epoch)
+        return t.feed.train(self.held, t.recipe.batch, augment, f"{t.name}/{more}", epoch, start)
 
-    def _free(self, optimiser: torch.optim.SGD | None = None) -> None:
+    def _dead(self) -> list[tuple[int, int]]:
+        """Choices with those of their options that were wiped."""
+        each = zip(self.groups, self.learner.alive(), strict=True)
+        return [(choices[f], o) for (choices, _, _), alive in each for f, o in (~alive).nonzero().tolist()]
+
+    def _free(self, gone: list[tuple[int, int]], optimiser: torch.optim.SGD | None = None) -> None:
         """Wiped options leave the network, and the optimiser forgets their momentum."""
-        gone = []
-        for (choices, _, _), alive in zip(self.groups, self.learner.alive(), strict=True):
-            gone += [(choices[f], o) for f, o in (~alive).nonzero().tolist()]
         if isinstance(self.net, Wipeable):
             self.net.wipe(gone)
-        self._freed = len(gone)  # another network from here on
+        self._gone = gone  # another network from here on
         if optimiser is not None:
             for group in optimiser.param_groups:
                 for p in group["params"]:
@@ -207,10 +212,10 @@ class Search:
 
     def state_dict(self) -> dict[str, Any]:
         """For checkpoints."""
-        return {"learner": self.learner.state_dict(), "history": self.history}
+        return {"learner": self.learner.state_dict(), "history": self.history, "gone": self._gone}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Read what `state_dict` gave; what was wiped is freed before the network's weights are loaded."""
         self.learner.load_state_dict(state["learner"])
         self.history = list(state["history"])
-        self._free()
+        self._free([(c, o) for c, o in state["gone"]] if "gone" in state else self._dead())
