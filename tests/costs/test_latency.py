@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 
@@ -12,6 +13,7 @@ from sartor.core.units import TIME
 from sartor.costs.base import CostTable, Price
 from sartor.costs.latency.cache import PriceBook
 from sartor.costs.latency.cost import Latency, as_deployed
+from sartor.deploy.runtimes.onnxruntime import OnnxRuntime
 from sartor.spaces.mobile.space import Mobile
 
 pytest.importorskip("onnxruntime")
@@ -69,6 +71,41 @@ def test_more_rounds_are_not_served_from_fewer(table, folder):
     ticks = []
     thorough.table(SPACE, TASK, tick=lambda *t: ticks.append(t), cache=folder)
     assert ("latency: measure", 4, 4) in ticks
+
+
+def test_a_pricing_that_is_killed_again_and_again_comes_to_its_end(tmp_path, monkeypatch):
+    """Each attempt makes a few visits more; none that was written down is made again."""
+    rng, visits, built = np.random.default_rng(0), [], []
+
+    def time(self, call, seconds):
+        visits.append(call)
+        if len(visits) % 150 == 0:
+            raise KeyboardInterrupt
+        return [float(rng.uniform(1, 2))]
+
+    monkeypatch.setattr(OnnxRuntime, "workload", lambda self, model, shape: built.append(shape))
+    monkeypatch.setattr(OnnxRuntime, "time", time)
+    monkeypatch.setattr("sartor.costs.latency.cache._SAVE_EVERY", -1.0)
+    made, kills = None, 0
+    while made is None:
+        try:
+            made = QUICK.table(SPACE, TASK, cache=tmp_path)
+        except KeyboardInterrupt:
+            kills += 1
+            assert len(list(tmp_path.glob("sitting-*.json"))) == 1
+            assert kills < 100
+    sitting = 1 + len(made.prices) + len({p.in_shape for p in SPACE.parts(TASK)}) + len(made.calibration["networks"])
+    assert kills >= 2
+    assert len(visits) == QUICK.rounds * sitting + kills
+    assert len(built) < sitting * (kills + 1)  # workloads that have all their rounds are not built again
+    assert not list(tmp_path.glob("sitting-*.json"))
+
+
+def test_a_cache_that_cannot_be_written_ends_nothing(tmp_path):
+    (tmp_path / "file").write_text("")
+    book = PriceBook.open(tmp_path / "file" / "cache", QUICK.identity())
+    book.reference_ms = 0.5
+    book.save()
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 1}', "[" * 100_000])

@@ -29,7 +29,6 @@ _LEAST_CALLS = 2
 def _no_collection() -> Iterator[None]:
     """No garbage collection inside a timed call."""
     enabled = gc.isenabled()
-    gc.collect()
     gc.disable()
     try:
         yield
@@ -58,16 +57,27 @@ def interleaved(
     rng: np.random.Generator,
     tick: Callable[[int], None] = lambda done: None,
     time: Callable[[Workload, float], list[float]] = visit,
+    medians: dict[str, list[float]] | None = None,
+    keep: Callable[[], None] = lambda: None,
 ) -> dict[str, Array]:
-    """The median call of every visit, in milliseconds: one number a round for every workload."""
+    """The median call of every visit, in milliseconds: one number a round for every workload.
+
+    `medians` are those of a sitting that was stopped; they are added to, and `keep` is called after every visit.
+    """
     names = list(workloads)
-    medians: dict[str, list[float]] = {name: [] for name in names}
-    with _no_collection():
-        for done in range(1, rounds + 1):
-            for k in rng.permutation(len(names)):
-                medians[names[k]].append(float(np.median(time(workloads[names[k]], seconds))))
-            tick(done)
-    return {name: np.asarray(values) for name, values in medians.items()}
+    medians = {} if medians is None else medians
+    for done in range(1, rounds + 1):
+        if done < 3:  # workloads may be made when they are first asked for, which leaves a lot to collect
+            gc.collect()
+        for k in rng.permutation(len(names)):
+            values = medians.setdefault(names[k], [])
+            if len(values) < done:
+                call = workloads[names[k]]
+                with _no_collection():
+                    values.append(float(np.median(time(call, seconds))))
+                keep()
+        tick(done)
+    return {name: np.asarray(medians[name]) for name in names}
 
 
 def polished(times: Mapping[str, Array]) -> dict[str, Array]:

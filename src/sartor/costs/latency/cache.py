@@ -1,19 +1,25 @@
-"""Measured prices kept on disk, so that the same part is not timed twice on the same device."""
+"""What was measured, kept on disk: prices, so that the same part is not timed twice on the same device, and the rounds
+of a sitting, so that a killed one goes on from there. A disk that cannot keep them ends nothing.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sartor.core.errors import RunError
 from sartor.costs.base import Price
 from sartor.runs.directory import write_json
 
 _FORMAT = 1
+_SAVE_EVERY = 2.0  # seconds
 
 
 @dataclass
@@ -34,8 +40,7 @@ class PriceBook:
         """The book of `identity` in `folder`, empty where there is none."""
         if folder is None:
             return cls(None, identity)
-        digest = hashlib.sha256(json.dumps([_FORMAT, dict(identity)], sort_keys=True).encode()).hexdigest()
-        book = cls(Path(folder) / f"latency-{digest[:16]}.json", identity)
+        book = cls(Path(folder) / f"latency-{_digest(identity)}.json", identity)
         assert book.path is not None
         try:
             data = json.loads(book.path.read_text(encoding="utf-8"))
@@ -64,4 +69,46 @@ class PriceBook:
             "format": _FORMAT, "identity": dict(self.identity), "unit": "ms", "reference_ms": self.reference_ms,
             "prices": rows, "fits": self.fits,
         }  # fmt: skip
-        write_json(self.path, data)
+        with suppress(RunError):
+            write_json(self.path, data)
+
+
+@dataclass
+class Sitting:
+    """Milliseconds of every visit so far, of a table that is being measured."""
+
+    path: Path | None
+    medians: dict[str, list[float]] = field(default_factory=dict)
+    saved: float = field(default_factory=time.monotonic)
+
+    @classmethod
+    def open(cls, folder: Path | None, identity: Mapping[str, Any], subject: str, names: Iterable[str]) -> Sitting:
+        """What a killed attempt at the same table left for the workloads `names`; damaged, it counts as nothing."""
+        if folder is None:
+            return cls(None)
+        sitting = cls(Path(folder) / f"sitting-{_digest([dict(identity), subject])}.json")
+        assert sitting.path is not None
+        with suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):
+            data = json.loads(sitting.path.read_text(encoding="utf-8"))
+            known = {name: [float(v) for v in data[name]] for name in names if name in data}
+            if all(math.isfinite(v) and v >= 0 for values in known.values() for v in values):
+                sitting.medians = known
+        return sitting
+
+    def keep(self) -> None:
+        """After a visit: write them down now and then."""
+        if self.path is not None and time.monotonic() - self.saved > _SAVE_EVERY:
+            with suppress(RunError):
+                write_json(self.path, self.medians)
+            self.saved = time.monotonic()
+
+    def end(self) -> None:
+        """The table is complete."""
+        if self.path is not None:
+            with suppress(OSError):
+                self.path.unlink(missing_ok=True)
+
+
+def _digest(what: Any) -> str:
+    content = dict(what) if isinstance(what, Mapping) else what
+    return hashlib.sha256(json.dumps([_FORMAT, content], sort_keys=True).encode()).hexdigest()[:16]

@@ -14,7 +14,7 @@ import dataclasses
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,7 +29,7 @@ from sartor.core.registry import RUNTIMES
 from sartor.core.task import Task
 from sartor.core.units import TIME, Kind
 from sartor.costs.base import Cost, CostTable, Measured, Price, Tick, distinct, priced, silent
-from sartor.costs.latency.cache import PriceBook
+from sartor.costs.latency.cache import PriceBook, Sitting
 from sartor.costs.latency.calibration import Fit, fit, networks
 from sartor.costs.macs import Macs
 from sartor.deploy.timing import Array, Timing, Workload, interleaved, interval, polished
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from sartor.deploy.runtimes.base import Runtime
 
+Build = tuple[Callable[[], Any], Shape]  # a module without arguments, and its input
 _REFERENCE = "reference"
 _BUSY, _PAUSE = 1.25, 3.0  # a machine this much slower than for the table is busy; seconds until the next look
 
@@ -136,7 +137,8 @@ class Latency(Cost):
         """Price every part and calibrate on whole networks; see the head of this file.
 
         `cache` is a folder: prices of the same device, and the whole table of the same space, are taken
-        from there where it has them, measured with as many rounds at least, and added where it has not.
+        from there where it has them, measured with as many rounds at least, and added where it has not. What was
+        measured when it is killed serves the next attempt.
         """
         identity = self.identity()
         book = PriceBook.open(cache, identity)
@@ -151,7 +153,9 @@ class Latency(Cost):
             return _table(space, parts, prices, before, identity, book.fits[subject])
         rng = np.random.default_rng([self.seed, 0x1A7])
         chosen = networks(space, Macs().table(space, task).form, self.networks, rng)
-        times = self._times(space, task, missing, chosen, rng, tick)
+        builds = self._builds(space, task, missing, chosen)
+        sitting = Sitting.open(cache, identity, subject, builds)
+        times = self._times(builds, sitting, rng, tick)
         _enter(book, missing, known, times, self.rounds)
         prices = {k: book.prices[known[k]][0] for k in each}
         sums = priced(space, parts, prices).batch([a.picks for a in chosen])
@@ -166,40 +170,59 @@ class Latency(Cost):
         }
         book.fits[subject] = notes
         book.save()
+        sitting.end()
         return _table(space, parts, prices, line, identity, notes)
 
-    def _times(
-        self,
-        space: Space,
-        task: Task,
-        parts: Mapping[str, Part],
-        chosen: list[Arch],
-        rng: np.random.Generator,
-        tick: Tick,
-    ) -> dict[str, Array]:
-        """Milliseconds in every round of all that belongs into one sitting, the rounds' common speed taken out."""
+    def _builds(self, space: Space, task: Task, parts: Mapping[str, Part], chosen: list[Arch]) -> dict[str, Build]:
+        """All that belongs into one sitting: how it is built, and the shape of its input."""
         from torch import nn
 
-        from sartor.deploy.runtimes.base import Reference, threads_of_torch
+        from sartor.deploy.runtimes.base import Reference
 
-        runtime = self.deployed_under()
         image: Shape = (task.channels, task.image, task.image)
-        shapes = {p.in_shape for p in parts.values()}
-        builds: dict[str, Any] = {_REFERENCE: (Reference, Reference.shape)}
+        builds: dict[str, Build] = {_REFERENCE: (Reference, Reference.shape)}
         builds |= {f"part {key}": (p.build, p.in_shape) for key, p in parts.items()}
-        builds |= {f"idle {shape}": (nn.Identity, shape) for shape in sorted(shapes)}
+        builds |= {f"idle {shape}": (nn.Identity, shape) for shape in sorted({p.in_shape for p in parts.values()})}
         for i, arch in enumerate(chosen):
             builds[f"network {i}"] = (partial(as_deployed, space, arch, task), image)
-        workloads: dict[str, Workload] = {}
+        return builds
+
+    def _times(
+        self, builds: Mapping[str, Build], sitting: Sitting, rng: np.random.Generator, tick: Tick
+    ) -> dict[str, Array]:
+        """Milliseconds in every round of all that belongs into one sitting, the rounds' common speed taken out."""
+        from sartor.deploy.runtimes.base import threads_of_torch
+
+        runtime = self.deployed_under()
         with threads_of_torch(self.threads):
-            for name, (build, shape) in builds.items():
-                workloads[name] = runtime.workload(build(), shape)
-                tick(f"{self.name}: build", len(workloads), len(builds))
+            workloads = _Built(builds, runtime, partial(tick, f"{self.name}: build"))
             measure = partial(tick, f"{self.name}: measure")
             times = interleaved(
-                workloads, self.rounds, self.visit_ms / 1e3, rng, lambda n: measure(n, self.rounds), runtime.time
-            )
+                workloads, self.rounds, self.visit_ms / 1e3, rng, lambda n: measure(n, self.rounds), runtime.time,
+                sitting.medians, sitting.keep,
+            )  # fmt: skip
             return polished(times)
+
+
+class _Built(Mapping[str, Workload]):
+    """Workloads that are made when they are first asked for: what a killed sitting has measured need not be."""
+
+    def __init__(self, builds: Mapping[str, Build], runtime: Runtime, tick: Callable[[int, int], None]) -> None:
+        self.builds, self.runtime, self.tick = builds, runtime, tick
+        self.made: dict[str, Workload] = {}
+
+    def __getitem__(self, name: str) -> Workload:
+        if name not in self.made:
+            build, shape = self.builds[name]
+            self.made[name] = self.runtime.workload(build(), shape)
+            self.tick(len(self.made), len(self.builds))
+        return self.made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.builds)
+
+    def __len__(self) -> int:
+        return len(self.builds)
 
 
 def as_deployed(space: Space, arch: Arch, task: Task) -> nn.Module:
