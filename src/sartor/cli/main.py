@@ -23,6 +23,8 @@ from sartor.version import __version__
 
 __all__ = ["app", "bench", "compare", "compress", "main", "tables"]  # importing a file of commands adds them to `app`
 _INTERRUPTED, _TERMINATED = 130, 143  # 128 and the number of the signal
+# What the system says of a disk or a path that a person gave, and not of a mistake of ours.
+_REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.ENAMETOOLONG)
 
 Latency = Annotated[str | None, typer.Option("--latency", help="Largest time for one image, e.g. 5ms.")]
 Params = Annotated[str | None, typer.Option("--params", help="Largest number of parameters, e.g. 2M.")]
@@ -255,8 +257,8 @@ def _explain(error: BaseException, stopped: int) -> None:
         _fail("stopped; what was computed is kept, and the same command goes on from there.", stopped)
     if hasattr(error, "format_message"):  # click's usage errors
         _fail(error.format_message(), 2)
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
-        _fail(f"a file cannot be written: {error}. What was computed is kept; make room and run the command again.", 2)
+    if isinstance(error, OSError) and error.errno in _REFUSALS:
+        _fail(f"the system refused a file: {str(error)[:300]}. What was computed is kept.", 2)
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "allocate memory" in str(error)):
         _fail(f"memory ran out: {str(error)[:200] or 'Python got none'}. Ask for less.", 2)
     raise error

@@ -1,0 +1,107 @@
+"""Command lines that nobody would type, many of them: each ends with exit code 0 or 2, and none with a traceback.
+
+Every command and option of the surface takes part, with values that are right, wrong or hostile. Nothing here trains:
+data and runs that would lead so far are not among the values.
+"""
+
+import os
+import random
+import shlex
+import time
+
+import numpy as np
+import pytest
+import tiny
+import typer
+from PIL import Image
+from test_cli import commands
+
+from sartor.cli.main import app
+
+HOSTILE = ["", " ", "none", "../..", "/proc/self/mem", "/dev/null", "\x00", "x" * 300, "-1", "0", "nan", "1e309", "[",
+           "名", "folder", "text.txt", "empty", "deep.json", "deep.toml", "bad.npz", "black.npz", "few.npz", "a:b",
+           "os:system", "sartor.version:__version__", "x.png"]  # fmt: skip
+BUDGETS = ["1", "5ms", "0%", "50%", "-2M", "1e308M", "2Mb", "", "latency=5ms", "params=1", "=", "a=b=c"]
+NUMBERS = ["-1", "0", "1", "3", "2.5", "x", "", "99999999999999999999", "1e9", "nan"]
+SETS = ["", "=", "a", "a.b=1", "method.passes=0", "method={}", "space.widths=[]", "solver.time_limit=-1", "seed=[[[",
+        "train.lr=nan", "proxy.foo=1", "costs.latency.rounds=0", "budgets=3", "runtime=5", "val=2"]  # fmt: skip
+TABLES = {
+    "--space": ["space.toml", "deep.toml"], "--samples": ["s.csv", "text.txt"], "--target": ["acc", "none"],
+    "--score": ["score.json", "deep.json"], "--cost": ["lat=lut.json", "lat=deep.json", "lat"],
+}  # fmt: skip
+# Options whose every value must be chosen: others would compute for long, or start processes.
+CHOSEN = {
+    "--devices": ["0", "-1", "many"], "--nodes": ["0", "-1", "many"], "--workers": ["0", "x", "1"],
+    "--samples": ["0", "1", "2", "x"], "--time": ["1s", "-5min", "soon", "0h"],
+    "--config": ["deep.toml", "none", "odd.toml"],
+    "--set": SETS, "--out": ["out", "text.txt", "/proc/x", "folder", ""], "--plot": ["p.exe", "/proc/p.png", "p.svg"],
+    "--proxy": ["params", "magic", "", "params,params"], "--space": ["mobile", "outer", "nasbench201", "a:b"],
+    "--data": HOSTILE, "--timm": ["resnet18", ""], "--image": ["8", "-1", "99999", "x"], "--batch": ["2", "-1", "x"],
+    "--seeds": ["0", "x", "1"], "--queries": ["0", "1"],
+}  # fmt: skip
+ALWAYS = {"measure": ["--cost=params"], "score": ["--samples=2", "--proxy=params"]}  # else: latency, many networks
+RUNS = {"frontier", "predict", "report"}  # these read a finished run, and do no more
+
+
+@pytest.fixture
+def files(tmp_path, finished):
+    """What the values name, in the folder where the commands run."""
+    (tmp_path / "folder").mkdir()
+    for name, text in {"text.txt": "text", "empty": "", "deep.json": "[" * 100_000, "deep.toml": "a = " + "[" * 9999,
+                       "odd.toml": "budgets = 3\n[method]\nname = 5\n"}.items():  # fmt: skip
+        (tmp_path / name).write_text(text)
+    (tmp_path / "bad.npz").write_bytes(b"PK\x03\x04" + bytes(range(256)))
+    np.savez(tmp_path / "black.npz", x=np.zeros((60, 8, 8), np.uint8), y=np.arange(60) % 3)
+    x, y = tiny.arrays(3)
+    np.savez(tmp_path / "few.npz", x=x, y=y)
+    Image.new("L", (8, 8)).save(tmp_path / "x.png")
+    (tmp_path / "space.toml").write_text('[[choices]]\nname="a"\noptions=["p","q"]\n')
+    (tmp_path / "s.csv").write_text("a,acc\np,1\nq,2\n")
+    (tmp_path / "lut.json").write_text('{"unit": "ms", "options": {"a": {"p": 1, "q": 2}}}')
+    (tmp_path / "score.json").write_text('{"format": "sartor-score-1"}')
+    return finished.copy(tmp_path / "run")
+
+
+def line(rng, names):
+    """One command line: a command, values for most of its arguments, and some options."""
+    name, command = rng.choice(names)
+    words = [*name.split(), *ALWAYS.get(name, [])]
+    for p in command.params:
+        if p.param_type_name == "argument" and rng.random() < 0.9:
+            words.append("run" if name in RUNS and p.name == "run" and rng.random() < 0.5 else rng.choice(HOSTILE))
+        elif p.param_type_name == "option" and rng.random() < (0.8 if p.required else 0.15):
+            option = p.opts[-1] if p.opts[-1].startswith("--") else p.opts[0]
+            if p.is_flag:
+                words.append(option)
+            elif not any(word.startswith(f"{option}=") for word in words):
+                known = {**CHOSEN, **(TABLES if name.startswith("tables") else {})}
+                words.append(f"{option}={rng.choice(known.get(option) or rng.choice([NUMBERS, HOSTILE, BUDGETS]))}")
+    return words
+
+
+def fuzz(sartor, seed, count):
+    """Run so many lines; every one that ended otherwise than with 0 or 2."""
+    rng, names, wrong = random.Random(seed), list(commands(typer.main.get_command(app))), []
+    for _ in range(count):
+        words, start = line(rng, names), time.monotonic()
+        try:
+            code, _, err = sartor(*words)
+        except Exception as error:
+            code, err = repr(error), ""
+        if code not in (0, 2) or "Traceback" in err:
+            wrong.append(f"sartor {shlex.join(words)}: {code}")
+        if time.monotonic() - start > 20:
+            wrong.append(f"sartor {shlex.join(words)}: took {time.monotonic() - start:.0f} s")
+    return wrong
+
+
+def test_forty_fuzzed_command_lines(sartor, files):
+    assert fuzz(sartor, 18, 40) == []
+
+
+@pytest.mark.slow
+def test_three_hundred_fuzzed_command_lines(sartor, files, capsys):
+    seed = int(os.environ.get("SARTOR_FUZZ_SEED", random.SystemRandom().randrange(2**32)))
+    with capsys.disabled():
+        print(f"\nSARTOR_FUZZ_SEED={seed}")
+    assert fuzz(sartor, seed, 300) == []
