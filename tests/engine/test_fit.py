@@ -93,13 +93,14 @@ def test_interrupted_at_every_epoch_equals_uninterrupted(tmp_path, whole):
 @pytest.mark.parametrize("call, number", [(1, signal.SIGINT), (5, signal.SIGTERM)])
 def test_stopped_within_an_epoch_it_goes_on_from_that_step(tmp_path, whole, call, number):
     """As `main` does, SIGTERM is made an exception; the step that runs ends first, and none is done twice."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    before = {n: signal.signal(n, signal.default_int_handler) for n in (signal.SIGINT, signal.SIGTERM)}
     first = Training4(tmp_path, hook=lambda calls, x: signal.raise_signal(number) if calls == call else None)
     try:
         with pytest.raises(KeyboardInterrupt):
             first.run()
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for n, handler in before.items():
+            signal.signal(n, handler)
     assert first.calls == call + 1
     assert first.training.within.exists()
     torch.manual_seed(99)

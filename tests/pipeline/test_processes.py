@@ -107,3 +107,33 @@ def test_what_is_refused_is_said_once_and_leaves_no_process_behind(finished, tmp
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert done.stderr.count("params <= 1 K cannot be met") == 1
+
+
+DYING = """
+import os, signal, time
+import numpy as np
+from sartor.core.errors import RunError
+from sartor.engine.device import Engine
+
+engine = Engine(devices=2)
+engine.barrier()
+if engine.rank:
+    os.kill(os.getpid(), signal.SIGKILL)
+begin = time.monotonic()
+try:
+    engine.sum(np.ones(3))
+except RunError as error:
+    print(error, f"{time.monotonic() - begin:.0f}", sep="|", flush=True)
+    os._exit(2)
+"""
+
+
+def test_a_process_that_dies_is_named_by_the_one_that_started_it(tmp_path):
+    (tmp_path / "dying.py").write_text(DYING)
+    command = [sys.executable, str(tmp_path / "dying.py")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100, env=environment())
+    assert done.returncode == 2, done.stderr
+    message, seconds = done.stdout.strip().split("|")
+    assert message.startswith("process 1 of 2 ended (killed by signal 9)")
+    assert int(seconds) < 30
+    assert "Traceback" not in done.stderr

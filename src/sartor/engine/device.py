@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import logging
 import os
+import sys
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,8 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sartor.core.errors import BadInput
+from sartor.core.errors import BadInput, RunError
 from sartor.spaces.pooling import mended
+
+_MOMENT = 10.0  # seconds
 
 
 def check_device(device: str) -> str:
@@ -50,6 +55,9 @@ class Engine:
                 accelerator=accelerator, strategy=strategy, devices=devices, num_nodes=nodes, precision=precision
             )
         if devices * nodes > 1:
+            watch = logging.getLogger("lightning_fabric.strategies.launchers.subprocess_script")
+            watch.setLevel(logging.INFO)
+            watch.handlers, watch.propagate = [_Obituary()], False
             self.fabric.launch()
             atexit.register(_leave)
         if device == "cuda":
@@ -119,8 +127,7 @@ class Engine:
         if self.world == 1:
             return
         grads = [p.grad if p.grad is not None else torch.zeros_like(p) for p in parameters]
-        flat = torch.cat([g.flatten() for g in grads])
-        flat = self.fabric.all_reduce(flat, reduce_op="mean")  # type: ignore[assignment]
+        flat = self._reduced(torch.cat([g.flatten() for g in grads]), "mean")
         for p, piece in zip(parameters, torch.split(flat, [p.numel() for p in parameters]), strict=True):
             p.grad = piece.view_as(p)
 
@@ -129,7 +136,7 @@ class Engine:
         """Each tensor becomes its mean over all processes: running statistics, say, which differ between them."""
         if self.world == 1:
             return
-        flat: Any = self.fabric.all_reduce(torch.cat([t.flatten() for t in tensors]), reduce_op="mean")
+        flat = self._reduced(torch.cat([t.flatten() for t in tensors]), "mean")
         for tensor, piece in zip(tensors, torch.split(flat, [t.numel() for t in tensors]), strict=True):
             tensor.copy_(piece.view_as(tensor))
 
@@ -137,17 +144,67 @@ class Engine:
         """The element-wise sum over all processes, exact for counts."""
         if self.world == 1:
             return array
-        total: Tensor = self.fabric.all_reduce(torch.from_numpy(array.copy()).to(self.device), reduce_op="sum")  # type: ignore[assignment]
-        return total.cpu().numpy()
+        return self._reduced(torch.from_numpy(array.copy()).to(self.device), "sum").cpu().numpy()
 
     def agree(self, value: Any) -> Any:
         """The first process's value, in every process."""
-        return self.fabric.broadcast(value) if self.world > 1 else value
+        if self.world == 1:
+            return value
+        with self._together():
+            return self.fabric.broadcast(value)
 
     def barrier(self) -> None:
         """Wait until every process is here."""
         if self.world > 1:
-            self.fabric.barrier()
+            with self._together():
+                self.fabric.barrier()
+
+    def _reduced(self, tensor: Tensor, how: str) -> Tensor:
+        with self._together():
+            total: Any = self.fabric.all_reduce(tensor, reduce_op=how)
+        return total  # type: ignore[no-any-return]
+
+    @contextlib.contextmanager
+    def _together(self) -> Iterator[None]:
+        """Something that all processes do at once: where it fails, one of them is gone."""
+        try:
+            yield
+        except RuntimeError as error:
+            if "memory" in str(error):
+                raise
+            raise RunError(
+                f"{self._gone()}, and the others cannot go on without it. Run the same command again: it goes on from "
+                "the last epoch."
+            ) from error
+
+    def _gone(self) -> str:
+        """Who ended, as far as can be seen from here: only the process that started the others can see which."""
+        children = getattr(self.fabric.strategy.launcher, "procs", [])
+        until = time.monotonic() + 3
+        while time.monotonic() < until and not any(child.poll() is not None for child in children):
+            time.sleep(0.1)
+        codes = {n: child.poll() for n, child in enumerate(children, 1)}
+        ended = [f"process {n} of {self.world} ended ({_how(code)})" for n, code in codes.items() if code]
+        return " and ".join(ended) or f"another of the {self.world} processes ended"
+
+
+def _how(code: int) -> str:
+    """An exit code for people."""
+    return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+
+
+class _Obituary(logging.Handler):
+    """Fabric looks every 5 s after the processes it started, and says so here before it ends all for the sake of one.
+
+    Who waits for the dead one finds out by itself and says more; so there is a moment for that.
+    """
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """In a thread of Fabric's, which ends with the process."""
+        time.sleep(_MOMENT)
+        told = record.getMessage().partition(" Forcefully")[0]
+        sys.stderr.write(f"sartor: {told} Run the same command again: it goes on from the last epoch.\n")
+        sys.stderr.flush()
 
 
 def _leave() -> None:
@@ -159,8 +216,6 @@ def _leave() -> None:
 @contextlib.contextmanager
 def _quiet_fabric() -> Iterator[None]:
     """Fabric announces itself through the logging module; a library should not."""
-    import logging
-
     for name in ("lightning_fabric", "lightning_fabric.utilities.rank_zero"):
         logging.getLogger(name).setLevel(logging.WARNING)
     yield
