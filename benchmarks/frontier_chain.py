@@ -15,6 +15,7 @@ import statistics
 import time
 from collections.abc import Callable
 from typing import TypeVar
+from unittest.mock import patch
 
 import numpy as np
 from _record import record
@@ -103,12 +104,8 @@ def frontiers() -> list[dict[str, object]]:
 
 def whole_highs(problem: Problem) -> Solution:
     """HiGHS on every frame with all options: the reference that shares nothing with the frontier."""
-    thinning = milp.survivors
-    milp.survivors = lambda *_: None
-    try:
+    with patch.multiple(milp, survivors=lambda *_: None, ceiling=lambda _: math.inf):
         return milp.Milp(time_limit=600).solve(problem)
-    finally:
-        milp.survivors = thinning
 
 
 def budgets(count: int, front: Frontier, score: Quadratic, latency: Quadratic) -> list[dict[str, float]]:

@@ -156,6 +156,24 @@ def test_in_one_frame_the_function_is_plain_and_the_same():
         assert plain.cases == () and 0 not in plain.linear and all(i > 0 for i, _ in plain.pairs)
 
 
+def test_around_an_architecture_the_function_is_plain_in_its_frame_and_for_it_in_all_frames():
+    q, here = framed(9), Arch((1, 0, 2))
+    plain = q.around(here)
+    assert plain.cases == ()
+    for picks in np.ndindex(*SIZES):
+        if picks[0] == 1 or picks[1:] == (0, 2):
+            assert plain(Arch(picks)) == pytest.approx(q(Arch(picks)))
+    assert any(abs(plain(Arch(p)) - q(Arch(p))) > 0.1 for p in np.ndindex(*SIZES))
+    assert random(9).around(here).to_json() == random(9).to_json()
+
+
+def test_errors_around_an_architecture_are_those_of_its_frame():
+    cases = (Quadratic((2, 2)), Quadratic((2, 2), 0.0, {1: [4.0, 0.0]}))
+    q = Quadratic((2, 2), cases=cases, errors=Quadratic((2, 2), 1.0, {1: [3.0, 2.0]}, cases=cases))
+    assert q.around(Arch((1, 0))).errors.linear[1].tolist() == [5.0, 2.0]
+    assert q.around(Arch((0, 0))).errors.linear[1].tolist() == [3.0, 2.0]
+
+
 def test_errors_of_coefficients_that_become_one_add_up_in_squares():
     spread = Quadratic(
         (2, 2), 3.0, {0: [4.0, 0.0], 1: [1.0, 2.0]}, {(0, 1): [[2.0, 0.0], [9.0, 9.0]]},

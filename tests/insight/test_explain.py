@@ -3,7 +3,8 @@ import json
 import numpy as np
 import pytest
 
-from sartor.core.arch import Choice
+from sartor.core.arch import Arch, Choice
+from sartor.core.errors import BadInput
 from sartor.core.quadratic import Quadratic, additive
 from sartor.core.registry import SPACES
 from sartor.insight.explain import contrasts, explain, factors, shadow_prices
@@ -159,3 +160,17 @@ def test_counts_are_told_in_thousands_and_millions():
     score = Quadratic(SIZES, 70.0, values.linear, values.pairs, errors)
     rules = explain(score, CHOICES, {"macs": macs}, cost_units={"macs": ""})["rules"]
     assert any("for 870 K macs (" in rule and rule.endswith("per K).") for rule in rules), rules
+
+
+def test_prices_that_differ_by_frame_are_told_around_an_architecture():
+    choices = (Choice("side", ("32", "64")), Choice("width", ("8", "16")), Choice("depth", ("1", "2")))
+    terms = [(((0, f), (1, w), (2, d)), (f + 1) ** 2 * (w + 1) * (d + 1.0)) for f, w, d in np.ndindex(2, 2, 2)]
+    cost, score = additive((2, 2, 2), terms), Quadratic((2, 2, 2), 0.0, {i: [0.0, 1.0] for i in range(3)})
+    with pytest.raises(BadInput, match="around an architecture"):
+        explain(score, choices, {"time": cost})
+    for arch in (Arch((0, 1, 0)), Arch((1, 1, 1))):
+        found = explain(score, choices, {"time": cost.around(arch)})
+        price = {line["choice"]: line["prices"]["time"]["price"] for line in found["decisions"]}
+        scale = (arch.picks[0] + 1) ** 2
+        assert price["width"] == price["depth"] == pytest.approx(1.5 * scale)  # on average over the other in this frame
+        assert price["side"] == pytest.approx(cost(Arch((1, *arch.picks[1:]))) - cost(Arch((0, *arch.picks[1:]))))

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -128,6 +130,8 @@ def test_needs_contributions_with_errors():
     extra = {**score.pairs, (0, 5): rng.normal(size=(3, 3))}
     with pytest.raises(BadInput, match="a score of contributions"):
         shrink_score(Quadratic(SIZES, 0.0, score.linear, extra, score.errors), CHOICES)
+    with pytest.raises(BadInput, match="a score of contributions"):
+        shrink_score(replace(score, cases=(Quadratic(SIZES),) * SIZES[0]), CHOICES)
     linear = {i: v for i, v in score.linear.items() if i != 1}
     with pytest.raises(BadInput, match=r"every option of stage1\.block1"):
         shrink_score(Quadratic(SIZES, 0.0, linear, score.pairs, score.errors), CHOICES)

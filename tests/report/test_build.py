@@ -16,13 +16,14 @@ import pytest
 from schemas import FILES, example, required
 
 from sartor.core import units
-from sartor.core.arch import Choice, canonical
+from sartor.core.arch import Arch, Choice, canonical
 from sartor.core.errors import MissingDependency, RunError
+from sartor.core.quadratic import Quadratic
 from sartor.report import figures
 from sartor.report.build import SECTIONS as SECTION_MAKERS
 from sartor.report.build import build
 from sartor.report.files import Files
-from sartor.report.sections.decisions import effects
+from sartor.report.sections.decisions import effects, prices
 from sartor.report.sections.headline import cautions
 from sartor.report.sections.network import legend, looks
 from sartor.report.text import Unit, option, seconds, signed, wilson
@@ -431,6 +432,24 @@ def test_a_depth_costs_the_blocks_it_switches_on(fabricate):
     assert whole[0][1] - plain[0][1] == pytest.approx(float(plain[2].mean()))
     assert whole[0][0] == plain[0][0]
     np.testing.assert_array_equal(whole[2], plain[2])
+
+
+def test_prices_that_differ_by_frame_are_those_of_the_chosen_networks_frame(fabricate):
+    run = fabricate(generic=True)
+    rng = np.random.default_rng(1)
+    cases = tuple(
+        Quadratic((3, 3, 3), 0.0, {1: rng.uniform(0, 1, 3)}, {(1, 2): rng.uniform(0, 1, (3, 3))}) for _ in "012"
+    )
+    run.change("costs/latency.json", lambda data: data["form"].update(cases=[case.to_json() for case in cases]))
+    files = Files(run.path, run.path)
+    form, arch = files.tables["latency"].form, files.solution.arch
+    assert form.cases
+    (side, width, _), case = prices(files)["latency"], cases[arch.picks[0]]
+    own = form.linear[1] + case.linear[1] + case.pairs[1, 2].mean(1)
+    np.testing.assert_allclose(width, own)
+    moved = [form(Arch((frame, *arch.picks[1:]))) for frame in range(3)]
+    np.testing.assert_allclose(np.diff(side), np.diff(moved))
+    assert 'id="decisions-section"' in page_of(run.path)
 
 
 def test_looks_rise_with_what_the_space_calls_height_and_mark_flags():

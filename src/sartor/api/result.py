@@ -123,9 +123,9 @@ class Result:
         from sartor.spaces.drawing import Drawing
 
         learnt, given = read_file(self._search / ScoreFile.NAME, ScoreFile), self._run.load(SolutionFile).drawing
-        costs = {name: table.form for name, table in self.tables.items()}
+        costs = {name: table.form.around(self.arch) for name, table in self.tables.items()}
         drawing = decode(Drawing, given or {}, f"{SolutionFile.NAME}: drawing")
-        found = explain(learnt.explained, learnt.choices, costs, parse=drawn(drawing))
+        found = explain(learnt.explained.around(self.arch), learnt.choices, costs, parse=drawn(drawing))
         return {**found, "shadow_prices": shadow_prices(self.frontier)}
 
     @cached_property

@@ -107,6 +107,18 @@ class Quadratic:
         errors = self.errors and self.errors._each(np.square).at(option)._each(np.sqrt)
         return replace(plain, errors=errors)
 
+    def around(self, arch: Arch) -> Quadratic:
+        """A plain function that is the same in the frame of `arch`, and at `arch` in every frame: for explanations."""
+        if not self.cases:
+            return self
+        frame, errors = arch.picks[0], self.errors
+        case = self.cases[frame]
+        jump = Quadratic(self.sizes, 0.0, {0: np.array([other(arch) - case(arch) for other in self.cases])})
+        if errors is not None and errors.cases:
+            squares = errors._each(np.square)
+            errors = (replace(squares, cases=()) + squares.cases[frame])._each(np.sqrt)
+        return replace(replace(self, errors=None, cases=()) + case + jump, errors=errors)
+
     def _each(self, change: Callable[[Array], Array]) -> Quadratic:
         """`change` applied to every coefficient, without the errors."""
         return Quadratic(

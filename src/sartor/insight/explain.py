@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from sartor.core.arch import Choice
+from sartor.core.errors import BadInput
 from sartor.core.quadratic import Array, Quadratic
 from sartor.insight.factors import Parse, factors, levels_of, number, place
 from sartor.solvers.base import Frontier
@@ -187,8 +188,11 @@ def explain(
 
     ``decisions`` has every step at every choice; ``groups`` and ``positions`` their averages; ``trends``
     how a step's worth changes from group to group; ``rules`` say in words what is certain: only where
-    the 95 % interval excludes zero, hence nothing where the score has no errors.
+    the 95 % interval excludes zero, hence nothing where the score has no errors. Where prices depend on
+    the frame, they are told around one architecture (`Quadratic.around`).
     """
+    if any(form.cases for form in (score, *costs.values())):
+        raise BadInput("what differs by frame is explained around an architecture: give form.around(arch).")
     why = _Why(_Measured(score, choices), {name: _Measured(form, choices) for name, form in costs.items()})
     units = {name: (cost_units or {}).get(name, "") for name in costs}
     steps = contrasts(choices, parse)

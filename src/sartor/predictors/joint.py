@@ -23,6 +23,7 @@ question is how well *these* images were measured, every path stands for itself 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Literal
 
@@ -125,7 +126,7 @@ def rescale_to(score: Quadratic, picks: ArrayLike, outcomes: ArrayLike, weights:
     scaled = score * slope
     errors = None if score.errors is None else score.errors * slope
     constant = level + slope * (score.constant - middle)
-    return Quadratic(score.sizes, constant, scaled.linear, scaled.pairs, errors=errors)
+    return replace(scaled, constant=constant, errors=errors)
 
 
 def correlation(one: ArrayLike, two: ArrayLike, images: ArrayLike, weights: ArrayLike | None = None) -> float:

@@ -133,7 +133,7 @@ def contributions_of(score: Quadratic, choices: Sequence[Choice]) -> tuple[Array
         errors.append(pair[1])
     found, spread = np.concatenate(values), np.concatenate(errors)
     assembled = assemble(choices, score.sizes, score.constant, found)
-    same = assembled.pairs.keys() == score.pairs.keys()
+    same = assembled.pairs.keys() == score.pairs.keys() and not score.cases
     same = same and all((assembled.pairs[k] == t).all() for k, t in score.pairs.items())
     if not same or assembled.linear.keys() != score.linear.keys():
         raise BadInput(

@@ -132,8 +132,8 @@ class Files:
 
     @property
     def score(self) -> Quadratic | None:
-        """The score with its errors."""
-        return self.learnt.score if self.learnt else None
+        """The score with its errors, around the chosen network where it differs by frame."""
+        return self.learnt.score.around(self.solution.arch) if self.learnt else None
 
     @property
     def facts(self) -> Facts:

@@ -18,10 +18,10 @@ def why(files: Files) -> dict[str, Any] | None:
     from sartor.insight.factors import drawn
 
     axis = points.axis if points else next(iter(tables), "")
-    costs = {axis: tables[axis].form} if axis in tables else {}
+    costs = {axis: tables[axis].form.around(files.solution.arch)} if axis in tables else {}
     unit = percent_suffix(files.unit).strip() or files.unit
     found = explain(
-        learnt.explained,
+        learnt.explained.around(files.solution.arch),
         learnt.choices,
         costs,
         parse=drawn(files.drawing),
