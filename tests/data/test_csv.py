@@ -32,7 +32,7 @@ def test_one_label_an_image_is_a_single_label_task(tmp_path):
     assert images.task == Task(2, 16)
     assert (images.class_names, images.labels.tolist()) == (("cat", "dog"), [0, 1] * 4)
     assert images.pixels(np.arange(8))[:, 0, 8, 8].tolist() == [10 * k for k in range(8)]
-    assert (images.native, images.shrunk) == (20, True)
+    assert (images.native, images.is_smaller) == (20, True)
     assert open_data(path).digest() == images.digest() != open_data(path, image=32).digest()
 
 

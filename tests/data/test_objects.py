@@ -57,7 +57,7 @@ def test_a_colour_seen_late_is_refused(monkeypatch):
 
 def test_images_of_many_sizes_are_treated_like_photos():
     images = open_data([(pixels(k, 40 + k, 50), k % 2) for k in range(8)], largest=64)
-    assert (images.task.image, images.native, images.shrunk) == (32, 43, True)
+    assert (images.task.image, images.native, images.is_smaller) == (32, 43, True)
     assert open_data([(pixels(k, 40 + k, 50), k % 2) for k in range(8)], image=48).task.image == 48
     assert open_data([(pixels(k, 300, 300), k % 2) for k in range(4)], largest=64).task.image == 64
 

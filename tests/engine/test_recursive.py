@@ -3,11 +3,12 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from gaussian import Gaussian
 from torch import nn
 from torch.func import functional_call
 
 from sartor.core.errors import BadInput
-from sartor.engine.curvature.hessian import Gaussian, diagonal
+from sartor.engine.curvature.hessian import diagonal
 from sartor.engine.curvature.recursive import recursive_diagonals
 
 

@@ -36,7 +36,7 @@ def test_photos_that_are_made_smaller_are_said_to_be():
     from sartor.pipeline.order import _summary
 
     def said(native):
-        images = Stub(name="photos", native=native, shrunk=native > 32, skipped=())
+        images = Stub(name="photos", native=native, is_smaller=native > 32, skipped=())
         splits = Stub(train=range(6), val=range(2), test=range(2))
         return _summary(Stub(images=images, task=Stub(classes=3, image=32, channels=3), splits=splits))
 

@@ -85,11 +85,11 @@ def solve(
     A run with a space, method or cost from outside Sartor names code in its files, which is imported only where
     `trust_code` says that it may be.
     """
-    from sartor.pipeline.order import solve as again
+    from sartor.pipeline.order import solve as start
     from sartor.runs.progress import Reporter
 
     limits = _given(latency=latency, params=params, macs=macs, memory=memory) | dict(budgets or {})
-    path = again(Path(run), limits, Reporter(quiet), solver=solver, data=data, trust_code=trust_code)
+    path = start(Path(run), limits, Reporter(quiet), solver=solver, data=data, trust_code=trust_code)
     return load(path, trust_code=trust_code)
 
 

@@ -60,7 +60,7 @@ class Images(ABC):
         return len(self.labels)
 
     @property
-    def shrunk(self) -> bool:
+    def is_smaller(self) -> bool:
         """Whether images were made smaller than they are: detail that no training can bring back."""
         return self.native is not None and self.native > self.task.image
 

@@ -140,7 +140,7 @@ def report(path: Path, run: Run | None = None) -> Path | None:
 def _summary(c: Context) -> str:
     skipped = f", {len(c.images.skipped)} skipped" if c.images.skipped else ""
     native = c.images.native
-    smaller = f" (made smaller: most have {native} pixels; --image {native} keeps them)" if c.images.shrunk else ""
+    smaller = f" (made smaller: most have {native} pixels; --image {native} keeps them)" if c.images.is_smaller else ""
     return (
         f"{c.images.name}, {c.task.classes} classes, {c.task.image}x{c.task.image}x{c.task.channels}{smaller}, "
         f"{len(c.splits.train)} train / {len(c.splits.val)} validation / {len(c.splits.test)} test{skipped}"

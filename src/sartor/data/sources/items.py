@@ -87,11 +87,12 @@ def open_items(
     about: dict[str, Any] = {"name": name, "test": test, "val": val, "native": native}
     if kept:
         return Arrays(torch.from_numpy(out), labels, names, **about)
-    again = partial(_again, items, side, channels, name)
-    return Decoded(again, (channels, side), labels, names, digest=sha.hexdigest(), **about)
+    return Decoded(
+        partial(_reread, items, side, channels, name), (channels, side), labels, names, digest=sha.hexdigest(), **about
+    )
 
 
-def _again(items: Items, side: int, channels: int, name: str, i: int) -> NDArray[np.uint8]:
+def _reread(items: Items, side: int, channels: int, name: str, i: int) -> NDArray[np.uint8]:
     return _pixels(_item(items, i, name)[0], side, channels, f"{name}[{i}]")
 
 

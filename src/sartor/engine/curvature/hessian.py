@@ -14,7 +14,6 @@ Images of a batch may influence each other (batch-norm in training): every way t
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -94,34 +93,6 @@ class Bernoulli(Likelihood):
         return (p * (1 - p) * tangents_BCK**2).sum(1)
 
 
-@final
-@dataclass(frozen=True)
-class Gaussian(Likelihood):
-    """Numbers with noise of the given variance (equation 9): half the squared error over it, H = I / variance."""
-
-    variance: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not self.variance > 0:
-            raise BadInput(f"the noise's variance must be above 0, but got {self.variance:g}.")
-
-    def loss(self, outputs_BC: Tensor, y: Tensor) -> Tensor:
-        """Squared error."""
-        return (outputs_BC - y).pow(2).sum() / (2 * self.variance * len(y))
-
-    @torch.no_grad()
-    def sample(self, outputs_BC: Tensor, generator: torch.Generator | None) -> Tensor:
-        """Outputs with noise."""
-        shape, like = outputs_BC.shape, outputs_BC
-        noise = torch.randn(shape, generator=generator, device=like.device, dtype=like.dtype)
-        return outputs_BC + math.sqrt(self.variance) * noise
-
-    @torch.no_grad()
-    def bend(self, outputs_BC: Tensor, tangents_BCK: Tensor) -> Tensor:
-        """The squared tangent."""
-        return tangents_BCK.pow(2).sum(1) / self.variance
-
-
 CATEGORICAL = Categorical()
 
 
@@ -185,8 +156,8 @@ def sampled_diagonal(
     total = [torch.zeros_like(t) for t in tensors]
     for draw in range(draws):
         loss = likelihood.loss(outputs, likelihood.sample(outputs, generator))
-        again = keep or draw + 1 < draws
-        grads = torch.autograd.grad(loss, list(tensors), retain_graph=again, allow_unused=True)
+        retain = keep or draw + 1 < draws
+        grads = torch.autograd.grad(loss, list(tensors), retain_graph=retain, allow_unused=True)
         for sum_, grad in zip(total, grads, strict=True):
             if grad is not None:
                 sum_ += len(outputs) / draws * grad.detach() ** 2

@@ -67,7 +67,7 @@ def usage(files: Files) -> dict[str, Any]:
     return {
         "snippets": snippets,
         "spec": _spec(spec) if spec else [],
-        "again": Html(_again(files)),
+        "commands": Html(_commands(files)),
         "identity": _identity(files),
     }
 
@@ -107,7 +107,7 @@ def _spec(spec: Preprocessing) -> list[tuple[str, str]]:
     ]
 
 
-def _again(files: Files) -> str:
+def _commands(files: Files) -> str:
     """The commands that make the same result again, from the recorded configuration."""
     command = f"sartor fit --config {here(files, 'sh', up=True, inside='/config.toml')} --out again"
     if files.is_cut:
