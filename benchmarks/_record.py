@@ -13,6 +13,22 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent
+# The parts of src/sartor that decide a result, by the beginning of its name, beside its script.
+DEPENDS = {
+    "binas_optimisers": ("solvers",),
+    "binas_": ("predictors", "methods/binas"),
+    "xnas_cifar10": ("methods/xnas", "methods/mixture.py"),
+    "xnas_step": ("methods/mixture.py", "spaces/cells"),
+    "xnas_depth": ("spaces/cells/genotype.py",),
+    "xnas_": ("methods/xnas/experts.py",),
+    "nasi_proxies": ("proxies",),
+    "nasi_": ("methods/nasi.py", "engine/curvature/kernel.py"),
+    "bayesnas_lenet": ("compression", "engine/curvature/recursive.py"),
+    "bayesnas_": ("methods/bayesnas", "spaces/switches.py"),
+    "bayes_hessians": ("engine/curvature",),
+    "compress_": ("compression", "engine/curvature/recursive.py"),
+    "tables_": ("tables", "predictors"),
+}
 
 
 def record(name: str, results: dict[str, Any]) -> Path:
@@ -78,10 +94,37 @@ def _versions(*packages: str) -> dict[str, str]:
 
 
 def _commit() -> str | None:
-    """The commit measured, with ``+`` where tracked files of the package differ from it."""
+    """The commit measured, with ``+`` where files of the package or scripts, also new ones, differ from it."""
+    scripts = ("../src", "*.py", "../reproduce/*.py")
     try:
-        commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True)
-        changed = subprocess.run(["git", "diff", "--quiet", "HEAD", "--", "../src"], cwd=ROOT, check=False)
+        return _git("rev-parse", "HEAD").strip() + ("+" if _git("status", "--porcelain", "--", *scripts) else "")
     except (OSError, subprocess.CalledProcessError):
         return None
-    return commit.stdout.strip() + ("+" if changed.returncode else "")
+
+
+def _git(*words: str) -> str:
+    return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
+def changed(name: str, commit: str) -> list[str]:
+    """The files that decide a result, its script too, and that are no longer what they were at its commit."""
+    parts = next((parts for start, parts in DEPENDS.items() if name.startswith(start)), ())
+    scripts = [f"../{folder}/{name}.py" for folder in ("benchmarks", "reproduce")]
+    where = [*(f"../src/sartor/{part}" for part in parts), *scripts]
+    found = _git("diff", "--name-only", commit.rstrip("+"), "HEAD", "--", *where).split()
+    return [path.removeprefix("src/sartor/") for path in found]
+
+
+def mark() -> None:
+    """Say in every result which files that decide it have changed since; what was run again is unmarked by that."""
+    for path in sorted((ROOT / "results").glob("*.json")):
+        data = json.loads(path.read_text())
+        if data.get("commit"):
+            data.pop("stale", None)
+            if found := changed(data["name"], data["commit"]):
+                data["stale"] = {"looked_at": _git("rev-parse", "HEAD").strip(), "changed": found}
+            path.write_text(json.dumps(data, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    mark()

@@ -8,17 +8,21 @@ A table stands between `<!-- table NAME -->` and `<!-- end -->`; everything else
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from sartor.core.registry import METHODS, SPACES
 from sartor.core.task import Task
 from sartor.pipeline.final import preset
 
-PAGE = Path(__file__).parents[1] / "docs" / "papers.md"
+ROOT = Path(__file__).parents[1]
+PAGE, ROWS, RESULTS = ROOT / "docs/papers.md", ROOT / "reproduce/papers_rows.md", ROOT / "benchmarks/results"
 IMAGES, CIFAR = 50_000, Task(10, 32, 3)
 
 # What the papers say of every option that `thorough` sets or leaves at its default. "code": the authors' code says it.
@@ -110,9 +114,42 @@ def _shown(value: object) -> str:
     return ", ".join(value) if isinstance(value, tuple) else "-" if value is None else str(value)
 
 
+def items(name: str) -> list[list[str]]:
+    """A paper's rows of `papers_rows.md`, with our numbers looked up."""
+    part = ROWS.read_text(encoding="utf-8").split(f"\n## {name}\n")[1].split("\n## ")[0]
+    lines = [line for line in part.splitlines() if line.startswith("|")]
+    return [[_LOOKED_UP.sub(_number, cell.strip()) for cell in line.strip("|").split("|")] for line in lines]
+
+
+_LOOKED_UP = re.compile(r"\{([^{}]+?)(?::(\.\d+[f%]))?\}")  # {FILE/key/key:.2f}
+
+
+def _number(match: re.Match[str]) -> str:
+    name, *keys = match[1].split("/")
+    found: Any = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))["results"]
+    for key in keys:
+        found = found[int(key)] if isinstance(found, list) else found[key]
+    return format(found, match[2] or "")
+
+
+def records() -> list[list[str]]:
+    """Every result about the papers: when, of which commit, on what, and what that decides it has changed since."""
+    rows = [["result", "measured", "commit", "on", "changed since"]]
+    for path in sorted(RESULTS.glob("*.json")):
+        data = json.loads(path.read_text(encoding="utf-8"))
+        if not path.stem.startswith(("binas_", "xnas_", "nasi_", "bayes", "compress_")):
+            continue
+        old = data.get("stale", {}).get("changed", [])
+        hardware, changed = data["hardware"], ", ".join(old[:3]) + (f" and {len(old) - 3} more" if len(old) > 3 else "")
+        on = hardware.get("gpu") or hardware["cpu"]
+        rows.append([f"`{path.stem}`", data["date"][:10], str(data["commit"])[:8], on, changed or "-"])
+    return rows
+
+
 TABLES: dict[str, Callable[[], list[list[str]]]] = {
-    f"thorough {name}": lambda name=name: thorough(name)  # type: ignore[misc]
-    for name in SPACE_OF
+    **{f"thorough {name}": partial(thorough, name) for name in SPACE_OF},
+    **{f"items {name}": partial(items, name) for name in SPACE_OF},
+    "records": records,
 }
 
 

@@ -1,5 +1,9 @@
 """docs/papers.md: its tables are what the presets and the results say, and `thorough` is what they say."""
 
+import json
+import subprocess
+
+import _record
 import papers
 import pytest
 import tiny
@@ -12,6 +16,40 @@ from sartor.runs.progress import Reporter
 def test_the_pages_tables_are_those_that_the_script_writes():
     page = papers.PAGE.read_text(encoding="utf-8")
     assert papers.render(page) == page
+
+
+def test_compress_md_has_the_baselines_of_the_record():
+    networks = json.loads((papers.RESULTS / "bayesnas_lenet.json").read_text())["results"]["networks"]
+    told = (papers.ROOT / "docs/compress.md").read_text()
+    assert "({:.2f} % and {:.2f} %)".format(*(networks[n]["baseline"]["error_mean"] for n in ("300-100", "5"))) in told
+
+
+def test_a_record_notes_changed_scripts_and_what_has_changed_since(tmp_path, monkeypatch):
+    def git(*words):
+        who = ("-c", "user.name=a", "-c", "user.email=a@b")
+        return subprocess.run(["git", *who, *words], cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+
+    for folder in ("benchmarks/results", "reproduce", "src/sartor/solvers"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "src/sartor/solvers/milp.py").write_text("1")
+    (tmp_path / "reproduce/binas_optimisers.py").write_text("1")
+    monkeypatch.setattr(_record, "ROOT", tmp_path / "benchmarks")
+    git("init", "-q")
+    git("add", "-A")
+    git("commit", "-qm", "first")
+    first = git("rev-parse", "HEAD").strip()
+    path = _record.record("binas_optimisers", {})
+    assert json.loads(path.read_text())["commit"] == first  # a result beside the scripts changes nothing
+    (tmp_path / "reproduce/new.py").write_text("1")
+    assert _record._commit() == first + "+"
+    (tmp_path / "src/sartor/solvers/milp.py").write_text("2")
+    git("add", "-A")
+    git("commit", "-qm", "second")
+    _record.mark()
+    assert json.loads(path.read_text())["stale"]["changed"] == ["solvers/milp.py"]
+    _record.record("binas_optimisers", {})
+    _record.mark()
+    assert "stale" not in json.loads(path.read_text())
 
 
 @pytest.mark.parametrize(
