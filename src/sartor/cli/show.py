@@ -20,6 +20,8 @@ from rich.text import Text
 from sartor.report.files import Files
 from sartor.report.sections.headline import cautions
 from sartor.runs.codec import RunFile, encode, to_file
+from sartor.runs.progress import span
+from sartor.runs.schema import StagesFile
 
 if TYPE_CHECKING:
     from sartor.api.result import Result
@@ -78,12 +80,19 @@ def certificate(path: Path, c: Certificate) -> View:
             f"{e.value:.2f} [{e.low:.2f}, {e.high:.2f}]" for e in (c.ranking.kendall, c.ranking.spearman)
         )
         told["ranking"] = f"Kendall {kendall}, Spearman {spearman} on {c.ranking.networks} held-out networks"
-    yield facts({**told, "architecture": c.string})
-    for caution in cautions(Files.open(path)):
-        yield f"note           {caution}"
+    files = Files.open(path)
+    told |= {"architecture": c.string, "time": _spent(files)}
+    yield table(("", ""), [*told.items(), *(("note", caution) for caution in cautions(files))])
     for title, name in (("model", "model/model.onnx"), ("certificate", "certificate.json"), ("report", "report.html")):
         if (path / name).exists():
             yield f"{title:<13}  {path / name}"
+
+
+def _spent(files: Files) -> str:
+    """Where the time went, the longest first; what took less than a second is left out."""
+    listed = {name: stage.seconds for name, stage in (files.own(StagesFile) or StagesFile()).stages.items()}
+    longest = sorted(listed.items(), key=lambda item: -item[1])
+    return f"{span(sum(listed.values()))}: " + ", ".join(f"{name} {span(s)}" for name, s in longest if s >= 1)
 
 
 def _cost(name: str, e: Verified) -> tuple[str, ...]:
