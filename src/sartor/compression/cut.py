@@ -79,12 +79,17 @@ class Narrowing(Cut):
         """What is cut, and the score, which the rounds left."""
         options = self.context.options
         self.run.write("model/plan.json", self.space.plan(arch).to_json())
-        self.run.record(ScoreFile, {
-            "method": "bayesnas compression", "unit": "loss, to be expected", "quality": None,
-            "facts": {"structures": list(options.structures), "strength": options.strength},
-            "choices": [{"name": x.name, "options": x.options, "needs": x.needs} for x in self.space.choices],
-            "score": self.space.score.to_json(),
-        })  # fmt: skip
+        self.run.record(
+            ScoreFile,
+            {
+                "method": "bayesnas compression",
+                "unit": "loss, to be expected",
+                "quality": None,
+                "facts": {"structures": list(options.structures), "strength": options.strength},
+                "choices": [{"name": x.name, "options": x.options, "needs": x.needs} for x in self.space.choices],
+                "score": self.space.score.to_json(),
+            },
+        )
         return ["model/plan.json", "score.json"]
 
     def phase(self, arch: Arch) -> str:

@@ -33,9 +33,14 @@ class Widths(Space):
     """
 
     def __init__(
-        self, net: nn.Module, task: Task, widths: Sequence[Width], values: Sequence[np.ndarray],
-        branches: Sequence[Branch] = (), levels: int = 8,
-    ) -> None:  # fmt: skip
+        self,
+        net: nn.Module,
+        task: Task,
+        widths: Sequence[Width],
+        values: Sequence[np.ndarray],
+        branches: Sequence[Branch] = (),
+        levels: int = 8,
+    ) -> None:
         self.net, self.task, self.widths, self.branches = net, task, tuple(widths), _usable(branches, widths)
         self.values = [np.asarray(v, np.float64) for v in values]
         self.orders: list[Index] = [np.argsort(-v, kind="stable").astype(np.int64) for v in self.values]

@@ -28,10 +28,14 @@ def layer_table(cut: Narrowing) -> list[str]:
     rows: list[dict[str, Any]] = []
     for name, old in before.items():
         new = after.get(name)
-        rows.append({
-            "layer": name, "kind": _kind(old[0]), "before": _entry(job, *old, times),
-            "after": _entry(job, *new, times) if new is not None else None,
-        })  # fmt: skip
+        rows.append(
+            {
+                "layer": name,
+                "kind": _kind(old[0]),
+                "before": _entry(job, *old, times),
+                "after": _entry(job, *new, times) if new is not None else None,
+            }
+        )
     totals = {
         when: {key: float(sum(r[when][key] for r in rows if r[when])) for key in ("weights", "nonzero", "macs", "ms")}
         for when in ("before", "after")

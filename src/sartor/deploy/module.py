@@ -100,9 +100,14 @@ def _traced(module: nn.Module, in_shape: Sequence[int], batch: int) -> bytes | N
     buffer: Any = io.BytesIO()  # torch's annotation knows paths only
     try:
         torch.onnx.export(
-            module, (_example(module, batch, in_shape),), buffer,
-            dynamo=False, opset_version=_LEGACY_OPSET, input_names=[INPUT], output_names=[OUTPUT],
-        )  # fmt: skip
+            module,
+            (_example(module, batch, in_shape),),
+            buffer,
+            dynamo=False,
+            opset_version=_LEGACY_OPSET,
+            input_names=[INPUT],
+            output_names=[OUTPUT],
+        )
     except (TypeError, ValueError, RuntimeError, AttributeError):  # no such option, or no such operator
         return None
     return bytes(buffer.getvalue())

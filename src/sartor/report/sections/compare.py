@@ -31,10 +31,14 @@ def compare(files: Files) -> dict[str, Any] | None:
         for e in trained
     ]
     return {
-        "verdict": verdict(found), "metric": found.metric, "costs": costs, "rows": rows, "axis": found.axis,
+        "verdict": verdict(found),
+        "metric": found.metric,
+        "costs": costs,
+        "rows": rows,
+        "axis": found.axis,
         "figure": _figure(found, trained, units[found.axis]),
         "missing": [f"{e.name}: {e.missing}" for e in found.rivals if e.missing is not None],
-    }  # fmt: skip
+    }
 
 
 def _network(e: Contestant) -> str:

@@ -72,7 +72,11 @@ def _zeros(after: LayerTotal) -> str | None:
 
 def _round(r: PruningRound) -> dict[str, str]:
     return {
-        "round": str(r.round), "weights": f"{100 * r.weights / r.of_weights:.1f} %", "channels": str(r.channels),
-        "loss": number(r.loss, 3), "penalty": number(r.penalty, 3), "trained": f"{r.val_trained:.2f} %",
+        "round": str(r.round),
+        "weights": f"{100 * r.weights / r.of_weights:.1f} %",
+        "channels": str(r.channels),
+        "loss": number(r.loss, 3),
+        "penalty": number(r.penalty, 3),
+        "trained": f"{r.val_trained:.2f} %",
         "pruned": f"{r.val_pruned:.2f} %",
-    }  # fmt: skip
+    }

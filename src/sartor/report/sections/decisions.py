@@ -113,10 +113,14 @@ def decisions(files: Files) -> dict[str, Any] | None:
     return {
         "cards": [(title, drawn.html(rows)) for title, rows in cards],
         "heat": single.heat([b for s in stages for b in s.blocks], picks),
-        "table": single.table(costs, files.kinds, percent_suffix(files.unit)), "costs": list(costs),
-        "unit": files.unit, "axis": axis, "errors": score.errors is not None, "stages": bool(stages),
+        "table": single.table(costs, files.kinds, percent_suffix(files.unit)),
+        "costs": list(costs),
+        "unit": files.unit,
+        "axis": axis,
+        "errors": score.errors is not None,
+        "stages": bool(stages),
         "accuracy": files.unit.startswith("%"),
-    }  # fmt: skip
+    }
 
 
 class _Entries:

@@ -79,9 +79,14 @@ def _calibration(files: Files, name: str, notes: Calibration) -> dict[str, Any]:
 def _rounds(timed: TimingSummary) -> Html:
     """Medians of the rounds in the order they were taken: a slow spell of the machine shows as a hill."""
     plot = Plot(
-        Scale(0.5, len(timed.rounds) + 0.5), Scale.around([*timed.rounds, timed.low, timed.high], 0.25), "round",
-        "median of the round, ms", y_format=lambda v: number(v, 4), height=320, whole=True,
-    )  # fmt: skip
+        Scale(0.5, len(timed.rounds) + 0.5),
+        Scale.around([*timed.rounds, timed.low, timed.high], 0.25),
+        "round",
+        "median of the round, ms",
+        y_format=lambda v: number(v, 4),
+        height=320,
+        whole=True,
+    )
     for name, value in (("low", timed.low), ("high", timed.high)):
         plot.line([(plot.x.low, value), (plot.x.high, value)], "diagonal", f"95 % interval: {name}")
     plot.line([(plot.x.low, timed.p50), (plot.x.high, timed.p50)], "level", "median of all calls")
@@ -175,7 +180,11 @@ def data(files: Files) -> dict[str, Any] | None:
     sizes = [("training", len(splits.train)), ("validation", len(splits.val)), ("test", len(splits.test))]
     total = sum(n for _, n in sizes) or 1
     return {
-        "name": splits.name, "sizes": [(t, n, 100 * n / total) for t, n in sizes], "total": total,
-        "classes": splits.classes[:_CLASSES], "hidden": max(0, len(splits.classes) - _CLASSES),
-        "count": len(splits.classes), "skipped": splits.skipped,
-    }  # fmt: skip
+        "name": splits.name,
+        "sizes": [(t, n, 100 * n / total) for t, n in sizes],
+        "total": total,
+        "classes": splits.classes[:_CLASSES],
+        "hidden": max(0, len(splits.classes) - _CLASSES),
+        "count": len(splits.classes),
+        "skipped": splits.skipped,
+    }

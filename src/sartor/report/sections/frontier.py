@@ -55,18 +55,23 @@ def _start(cost: Sequence[float], limit: float | None) -> int:
 def _data(files: Files, points: FrontierFile, keep: list[int]) -> dict[str, Any]:
     choices, drawing = files.choices, files.drawing
     return {
-        "axis": points.axis, "flag": flag(points.axis), "suffix": percent_suffix(files.unit),
-        "cost": [points.cost[n] for n in keep], "score": [round(points.score[n], 6) for n in keep],
+        "axis": points.axis,
+        "flag": flag(points.axis),
+        "suffix": percent_suffix(files.unit),
+        "cost": [points.cost[n] for n in keep],
+        "score": [round(points.score[n], 6) for n in keep],
         "picks": [points.picks[n] for n in keep],
         "costs": {name: [float(f"{v[n]:.6g}") for n in keep] for name, v in points.costs.items()},
         "kinds": {name: notation(files.kind(name)) for name in points.costs},
-        "limits": dict(files.solution.budgets), "chosen": files.solution.solution.picks,
+        "limits": dict(files.solution.budgets),
+        "chosen": files.solution.solution.picks,
         "units": dict(points.kind.scales),
-        "names": [c.name for c in choices], "needs": [c.needs for c in choices],
+        "names": [c.name for c in choices],
+        "needs": [c.needs for c in choices],
         # A space has few distinct lists of options: each is written once.
         "looks": [[asdict(look) for look in looks(c, drawing)] for c in {c.options: c for c in choices}.values()],
         "which": [list({c.options: 0 for c in choices}).index(c.options) for c in choices],
-    }  # fmt: skip
+    }
 
 
 def notation(kind: Kind) -> dict[str, Any]:
@@ -87,9 +92,14 @@ def _figure(files: Files, data: dict[str, Any], start: int, kind: Kind) -> Html:
     ys = Scale.around([*score, worth], 0.08)
     unit = Unit.of(cost, kind)
     plot = Plot(
-        xs, ys, f"{data['axis']}, {unit.name}".rstrip(", "), f"score, {files.unit}", x_format=unit.plain, height=330,
+        xs,
+        ys,
+        f"{data['axis']}, {unit.name}".rstrip(", "),
+        f"score, {files.unit}",
+        x_format=unit.plain,
+        height=330,
         y_format=lambda v: number(v) + data["suffix"],
-    )  # fmt: skip
+    )
     plot.line(list(zip(cost, score, strict=True)), "line", steps=True)
     inside = [_inside(data, n) for n in range(len(cost))]
     for style, wanted in (("dots", True), ("dots hollow", False)):

@@ -25,9 +25,14 @@ def headline(files: Files) -> dict[str, Any]:
     if fits and not budgets:
         verdict, spoken = "Made without a budget", [f"{value} {name}" for name, value in _others(files)]
     return {
-        "fits": fits, "verdict": verdict, "spoken": spoken, "budgets": budgets, "others": _others(files),
-        "facts": [f for f in (_accuracy(files), _proof(files), _order(files)) if f], "cautions": cautions(files),
-    }  # fmt: skip
+        "fits": fits,
+        "verdict": verdict,
+        "spoken": spoken,
+        "budgets": budgets,
+        "others": _others(files),
+        "facts": [f for f in (_accuracy(files), _proof(files), _order(files)) if f],
+        "cautions": cautions(files),
+    }
 
 
 def _budgets(files: Files) -> list[dict[str, Any]]:

@@ -34,15 +34,19 @@ def switches(files: Files) -> dict[str, Any] | None:
     posterior = learnt.posterior
     graphs = _graphs(posterior)
     return {
-        "threshold": number(learnt.threshold, 3), "strength": number(learnt.strength, 3),
-        "dependency": _DEPENDENCY[learnt.dependency], "hessian": learnt.hessian,
-        "count": len(posterior), "left": sum(not p.removed for p in posterior),
-        "figure": _entropies(posterior), "rounds": [_round(r) for r in learnt.rounds],
+        "threshold": number(learnt.threshold, 3),
+        "strength": number(learnt.strength, 3),
+        "dependency": _DEPENDENCY[learnt.dependency],
+        "hessian": learnt.hessian,
+        "count": len(posterior),
+        "left": sum(not p.removed for p in posterior),
+        "figure": _entropies(posterior),
+        "rounds": [_round(r) for r in learnt.rounds],
         "reasons": list(_REASONS.values()),
         "graphs": [{"name": n, "before": draw(g, n, False), "after": draw(g, n, True)} for n, g in graphs[:_MOST]],
         "more_graphs": max(0, len(graphs) - _MOST),
         "rows": [_row(p) for p in posterior],
-    }  # fmt: skip
+    }
 
 
 def _round(entry: SwitchRound) -> dict[str, Any]:
@@ -60,10 +64,15 @@ def _round(entry: SwitchRound) -> dict[str, Any]:
 def _row(entry: Posterior) -> dict[str, str]:
     gone = entry.removed
     return {
-        "name": entry.switch, "places": str(entry.places), "mean": number(entry.mean, 3),
-        "variance": number(entry.variance, 3), "s": number(entry.s, 3), "gamma": number(entry.gamma, 3),
-        "entropy": signed(entry.entropy), "state": f"gone in round {gone}" if gone else "on",
-    }  # fmt: skip
+        "name": entry.switch,
+        "places": str(entry.places),
+        "mean": number(entry.mean, 3),
+        "variance": number(entry.variance, 3),
+        "s": number(entry.s, 3),
+        "gamma": number(entry.gamma, 3),
+        "entropy": signed(entry.entropy),
+        "state": f"gone in round {gone}" if gone else "on",
+    }
 
 
 def _entropies(posterior: Sequence[Posterior]) -> Html:
@@ -71,9 +80,13 @@ def _entropies(posterior: Sequence[Posterior]) -> Html:
     ordered = sorted(posterior, key=lambda p: -p.entropy)
     values = [max(_LOWEST, p.entropy) for p in ordered]
     plot = Plot(
-        Scale(0.0, len(ordered) + 1.0), Scale.around([*values, 0.0]), "switches, by entropy", "entropy", height=260,
+        Scale(0.0, len(ordered) + 1.0),
+        Scale.around([*values, 0.0]),
+        "switches, by entropy",
+        "entropy",
+        height=260,
         whole=True,
-    )  # fmt: skip
+    )
     plot.line([(0.0, 0.0), (len(ordered) + 1.0, 0.0)], "diagonal", "the threshold: at or below it a switch goes")
     for style, gone in (("dots", False), ("dots s1", True)):
         some = [

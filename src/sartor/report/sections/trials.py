@@ -25,17 +25,24 @@ def trials(files: Files) -> dict[str, Any] | None:
     order = sorted(ladders.values(), key=lambda ladder: -_worth(ladder[-1]))
     rows = [
         {
-            "name": _name(ladder), "chosen": ladder[-1].picks == chosen, "landmark": bool(ladder[0].name),
+            "name": _name(ladder),
+            "chosen": ladder[-1].picks == chosen,
+            "landmark": bool(ladder[0].name),
             "accuracies": [next((f"{t.accuracy:.1f} %" for t in ladder if t.rung == r), "–") for r in rungs],
-            "seconds": seconds(ladder[-1].seconds), "epochs": number(ladder[-1].epochs, 3),
+            "seconds": seconds(ladder[-1].seconds),
+            "epochs": number(ladder[-1].epochs, 3),
             "worth": f"{_worth(ladder[-1]):.1f} %",
         }
         for ladder in order
-    ]  # fmt: skip
+    ]
     return {
-        "count": len(ladders), "rungs": [r + 1 for r in rungs], "rows": rows, "figure": _figure(ladders, chosen),
-        "landmarks": sum(row["landmark"] for row in rows), "total": seconds(sum(_spent(order))),
-    }  # fmt: skip
+        "count": len(ladders),
+        "rungs": [r + 1 for r in rungs],
+        "rows": rows,
+        "figure": _figure(ladders, chosen),
+        "landmarks": sum(row["landmark"] for row in rows),
+        "total": seconds(sum(_spent(order))),
+    }
 
 
 def _spent(ladders: list[list[Trial]]) -> list[float]:

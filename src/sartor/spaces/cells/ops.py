@@ -143,9 +143,13 @@ class Auxiliary(nn.Module):
         super().__init__()
         self.stride = stride
         self.layers = nn.Sequential(
-            nn.Conv2d(inputs, 128, 1, bias=False), nn.BatchNorm2d(128), nn.ReLU(),
-            nn.Conv2d(128, 768, 2, bias=False), nn.BatchNorm2d(768), nn.ReLU(),
-        )  # fmt: skip
+            nn.Conv2d(inputs, 128, 1, bias=False),
+            nn.BatchNorm2d(128),
+            nn.ReLU(),
+            nn.Conv2d(128, 768, 2, bias=False),
+            nn.BatchNorm2d(768),
+            nn.ReLU(),
+        )
         self.linear = nn.Linear(768, classes)
 
     def forward(self, x: Tensor) -> Tensor:
