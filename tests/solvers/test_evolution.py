@@ -8,8 +8,8 @@ from sartor.solvers.best import Best
 from sartor.solvers.evolution import Evolution, Settings, evolve
 from sartor.solvers.exhaustive import Exhaustive
 from sartor.solvers.frontier import frontier
-from sartor.solvers.local import allowed, neighbours, polish, retreat, uniform
-from sartor.solvers.milp import cheapest, feasible_start
+from sartor.solvers.local import allowed, feasible_start, neighbours, polish, retreat, uniform
+from sartor.solvers.milp import cheapest
 
 
 def test_never_outside_the_limits(make):

@@ -11,7 +11,7 @@ from sartor.solvers.exhaustive import Exhaustive
 from sartor.solvers.frank_wolfe import FrankWolfe, frank_wolfe, search
 from sartor.solvers.frontier import frontier
 from sartor.solvers.knapsack import greedy, simplex
-from sartor.solvers.milp import feasible_start
+from sartor.solvers.local import feasible_start
 from sartor.solvers.relaxed import Groups, Relaxed, colours
 
 

@@ -20,8 +20,7 @@ from sartor.core.config import check
 from sartor.core.errors import BadInput
 from sartor.core.quadratic import Limit
 from sartor.solvers.base import Problem, Solution, Solver, certify
-from sartor.solvers.local import Index, Score, allowed, arch_of, retreat, uniform
-from sartor.solvers.milp import feasible_start
+from sartor.solvers.local import Index, Score, allowed, arch_of, feasible_start, retreat, uniform
 
 
 @dataclass(frozen=True, kw_only=True)

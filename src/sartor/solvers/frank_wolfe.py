@@ -30,8 +30,7 @@ from sartor.core.quadratic import Array, Limit
 from sartor.solvers.base import Problem, Solution, Solver, certify
 from sartor.solvers.frames import best_of_frames, framed
 from sartor.solvers.knapsack import greedy, simplex
-from sartor.solvers.local import Index, Score, allowed, arch_of, polish, retreat, uniform
-from sartor.solvers.milp import feasible_start
+from sartor.solvers.local import Index, Score, allowed, arch_of, feasible_start, polish, retreat, uniform
 from sartor.solvers.relaxed import Groups, Relaxed, colours
 
 Objective = Callable[[Array], tuple[float, Array]]  # zeta -> value and gradient

@@ -1,4 +1,4 @@
-"""What the heuristic solvers share: ways back into the limits, and single-change improvement.
+"""What the heuristic solvers share: feasible starts, ways back into the limits, and single-change improvement.
 
 All of it works on (n, choices) arrays of picks and ends after a number of steps known beforehand.
 """
@@ -12,8 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sartor.core.arch import Arch
-from sartor.core.quadratic import Array, Limit
-from sartor.solvers.base import within
+from sartor.core.errors import Infeasible
+from sartor.core.quadratic import Array, Limit, Quadratic
+from sartor.solvers.base import Problem, within
+from sartor.solvers.infeasible import cannot
 
 Index = NDArray[np.int64]
 Score = Callable[[Index], Array]  # (n, choices) picks -> (n,) scores
@@ -25,6 +27,26 @@ def allowed(limits: Sequence[Limit], picks: Index) -> np.ndarray[Any, np.dtype[n
     for limit in limits:
         good &= within(limit, limit.form.batch(picks))
     return good
+
+
+def feasible_start(sizes: Sequence[int], limits: Sequence[Limit]) -> Index:
+    """A network that meets every limit: the cheapest one under the first budget. Raises Infeasible with a reason."""
+    from sartor.solvers.milp import Milp, cheapest  # which improves what it knows by the changes below
+
+    if not limits:
+        return np.zeros(len(sizes), np.int64)
+    budget = next((limit for limit in limits if limit.low == -np.inf), limits[0])
+    others = [limit for limit in limits if limit is not budget]
+    try:
+        least = cheapest(budget.form, others)
+    except Infeasible:
+        least = None
+    if least is not None and all(limit.holds(least.arch) for limit in limits):
+        return np.asarray(least.arch.picks, np.int64)
+    if least is not None and not others and budget.low == -np.inf and least.bound > budget.high:
+        raise cannot(budget, least.value)
+    found = Milp().solve(Problem(Quadratic(tuple(sizes)), tuple(limits)))  # finds one, or says what clashes
+    return np.asarray(found.arch.picks, np.int64)
 
 
 def uniform(sizes: Sequence[int], count: int, rng: np.random.Generator) -> Index:

@@ -31,9 +31,8 @@ from sartor.core.quadratic import Array, Limit, Quadratic
 from sartor.solvers.base import Least, NotSeparable, Problem, Solution, Solver, certify
 from sartor.solvers.frames import best_of_frames, framed
 from sartor.solvers.frontier import frontier
-from sartor.solvers.infeasible import cannot, contradiction
+from sartor.solvers.infeasible import contradiction
 from sartor.solvers.interactions import support
-from sartor.solvers.local import Index
 from sartor.solvers.multipliers import ceiling, restricted, survivors
 
 SPREAD = 1e2  # every row spans about this much, so that HiGHS's tolerance of 1e-6 is 1e-8 of the form's range
@@ -151,24 +150,6 @@ def cheapest(
         if len(front):
             return Least(front.arch(0), float(front.cost[0]), float(front.cost[0]))
     raise Infeasible(f"no network of this space meets {', '.join(limit.name for limit in limits)}.")
-
-
-def feasible_start(sizes: Sequence[int], limits: Sequence[Limit]) -> Index:
-    """A network that meets every limit: the cheapest one under the first budget. Raises Infeasible with a reason."""
-    if not limits:
-        return np.zeros(len(sizes), np.int64)
-    budget = next((limit for limit in limits if limit.low == -np.inf), limits[0])
-    others = [limit for limit in limits if limit is not budget]
-    try:
-        least = cheapest(budget.form, others)
-    except Infeasible:
-        least = None
-    if least is not None and all(limit.holds(least.arch) for limit in limits):
-        return np.asarray(least.arch.picks, np.int64)
-    if least is not None and not others and budget.low == -np.inf and least.bound > budget.high:
-        raise cannot(budget, least.value)
-    found = Milp().solve(Problem(Quadratic(tuple(sizes)), tuple(limits)))  # finds one, or says what clashes
-    return np.asarray(found.arch.picks, np.int64)
 
 
 @dataclass(frozen=True, eq=False)
