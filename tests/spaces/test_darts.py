@@ -93,6 +93,18 @@ def test_odd_sides_build_and_are_priced_exactly(task):
         assert cost.table(space, task).form(arch) == cost.of(net, shape)
 
 
+def test_xnas_network_for_imagenet_is_of_the_space_and_priced_exactly():
+    options = {"cells": 14, "channels": 46, "stem_width": 56, "squeeze": True, "pool_norm": False}
+    with torch.device("meta"):
+        net = Darts(**options).network(Darts().arch_of(PUBLISHED["XNAS"]), IMAGENET)
+    assert count(net) == zoo.cell_entry("XNAS", image=224)["params"]
+    small = Darts(cells=6, channels=4, stem_width=6, squeeze=True).fitted(CIFAR)
+    for arch in (small.heaviest, small.sample(np.random.default_rng(0))):
+        assert Params().table(small, CIFAR).form(arch) == count(small.network(arch, CIFAR))
+    plain = Darts(cells=6, channels=4, stem_width=6).fitted(CIFAR)
+    assert count(plain.network(plain.heaviest, CIFAR)) < count(small.network(small.heaviest, CIFAR))
+
+
 def test_reduction_loses_no_pixel():
     reduce = FactorizedReduce(1, 2)
     x = torch.zeros(1, 1, 6, 6)

@@ -163,6 +163,9 @@ def frame_parts(frame: Frame, task: Task) -> Iterator[Part]:
     slots = frame.slots(task.image)
     yield stem_part(frame, task)
     yield from (input_part(slot, number) for slot in slots for number in range(INPUTS))
+    for width, reduction, slot in frame.squeezed(slots, [len(OWN) * slot.width for slot in slots]):
+        key, side = f"se_i{width}_d{reduction}_r{slot.out_side}", slot.out_side
+        yield Part(key, partial(ops.SqueezeExcite, width, reduction), (width, side, side))
     yield head_part(len(OWN) * slots[-1].width, slots[-1].out_side, task)
 
 

@@ -9,7 +9,7 @@ space is a valid cell, sampling is uniform over cells, and the exact frontier wo
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
 from typing import Any, ClassVar, final
@@ -25,6 +25,7 @@ from sartor.core.task import Task
 from sartor.spaces.base import Gates, Part, Picks
 from sartor.spaces.cells.base import SearchedCells, frame_parts, operation_part
 from sartor.spaces.cells.genotype import EDGES, INPUTS, KINDS, OPERATIONS, OWN, Genotype
+from sartor.spaces.cells.nets import Frame
 
 
 def _pairs(node: int) -> list[tuple[int, int]]:
@@ -38,6 +39,9 @@ class Darts(SearchedCells):
     """Cells of separable convolutions, poolings and identities, stacked (DARTS, XNAS)."""
 
     free: ClassVar[str] = "freecells"  # with the same options, but every operation is on or off by itself
+
+    stem_width: int | None = None  # of the stand-alone network's stem, where it differs from the cells'
+    squeeze: bool = False  # squeeze-excitation on the first two thirds of its cells; XNAS's for ImageNet: with 56
 
     @cached_property
     def choices(self) -> tuple[Choice, ...]:
@@ -53,6 +57,11 @@ class Darts(SearchedCells):
                     needs = ((hub, kept),) if len(pairs) > 1 else ()
                     made.append(Choice(f"{name}.from{source}", OPERATIONS, needs))
         return tuple(made)
+
+    def frame(self, task: Task, search: bool = False) -> Frame:
+        """Sizes of the stand-alone network, or of the search network."""
+        frame = super().frame(task, search)
+        return frame if search else replace(frame, stem=self.stem_width, squeeze=self.squeeze)
 
     @cached_property
     def _index(self) -> list[list[int]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
@@ -111,6 +111,12 @@ class Frame:
             side_before, side = side, slot.out_side
         return made
 
+    def squeezed(self, slots: Sequence[Slot], widths: Sequence[int]) -> Iterator[tuple[int, int, Slot]]:
+        """Width, reduction and place of every squeeze-excitation, where cells give so many channels."""
+        if self.squeeze:
+            for width, slot in list(zip(widths, slots, strict=True))[: 2 * self.cells // 3 + 1]:
+                yield width, 4 if slot.width == self.channels else 8, slot
+
 
 Make = Callable[[str, int, int], nn.Module]  # an operation by its name, of so many channels and with a stride
 
@@ -185,11 +191,8 @@ class CellNet(Stack):
             StackedCell(kinds[s.reduces], s, (s.preprocess(i) for i in (0, 1)), make, DropPath()) for s in slots
         )
         widths = [s.width * len(kinds[s.reduces].concat) for s in slots]
-        self.squeeze: Any = nn.ModuleList()
-        if frame.squeeze:
-            for k, width in enumerate(widths):
-                if k <= 2 * frame.cells / 3:
-                    self.squeeze.append(SqueezeExcite(width, 4 if slots[k].width == frame.channels else 8))
+        squeezed = frame.squeezed(slots, widths)
+        self.squeeze: Any = nn.ModuleList(SqueezeExcite(width, reduction) for width, reduction, _ in squeezed)
         self.classifier = Classifier(widths[-1], task.classes)
         self.auxiliary_after = max((k for k, s in enumerate(slots) if s.reduces), default=len(slots) - 1)
         self._auxiliary_shape = widths[self.auxiliary_after], task.classes, 2 if frame.large else 3
