@@ -41,12 +41,14 @@ class Part:
     It is present when all the ``(choice, option)`` pairs of `when` are picked: at most two, or three where one of them
     is of choice 0, the *frame* of the space (the side of the images, say), in each of which the space is solved by
     itself. Parts with the same `key` are the same module at the same input shape, so one price serves them all.
+    Parts of one `kind` differ in widths and sides only: a cost that is measured may measure some and infer the others.
     """
 
     key: str
     build: Callable[[], nn.Module]
     in_shape: Shape
     when: tuple[tuple[int, int], ...] = ()
+    kind: str = ""
 
 
 class Space(ABC):

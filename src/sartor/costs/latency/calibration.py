@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import rankdata
 
 from sartor.core.arch import Arch, canonical
 from sartor.core.errors import SartorError
@@ -64,6 +65,7 @@ class Fit:
     scale: float
     errors: tuple[float, ...]
     left_out: tuple[float, ...]  # each network's error when the fit has not seen it
+    ranks: float  # Spearman's correlation of the sums with the measurements
 
     def to_json(self) -> dict[str, Any]:
         """For CostTable.calibration."""
@@ -74,6 +76,7 @@ class Fit:
             "held_out_errors": list(self.left_out),
             "held_out_median_error": float(np.median(np.abs(self.left_out))),
             "held_out_worst_error": float(np.max(np.abs(self.left_out))),
+            "spearman": self.ranks,
         }
 
     @classmethod
@@ -81,10 +84,11 @@ class Fit:
         """Read what `to_json` wrote; None where that is something else, since a fit can be made again."""
         try:
             errors, left_out = (tuple(map(float, data[k])) for k in ("errors", "held_out_errors"))
-            line = cls(float(data["intercept_ms"]), float(data["scale"]), errors, left_out)
+            intercept, scale, ranks = (float(data[k]) for k in ("intercept_ms", "scale", "spearman"))
         except (KeyError, TypeError, ValueError):
             return None
-        return line if np.isfinite([line.intercept, line.scale]).all() and line.scale > 0 else None
+        usable = np.isfinite([intercept, scale]).all() and scale > 0
+        return cls(intercept, scale, errors, left_out, ranks) if usable else None
 
 
 def fit(sums: Sequence[float], measured: Sequence[float]) -> Fit:
@@ -97,7 +101,8 @@ def fit(sums: Sequence[float], measured: Sequence[float]) -> Fit:
         a, b = _line(x[rest], y[rest], float(x.min()))
         left_out.append(float((a + b * x[i]) / y[i] - 1))
     errors = (intercept + scale * x) / y - 1
-    return Fit(intercept, scale, tuple(errors.tolist()), tuple(left_out))
+    ranks = np.corrcoef(rankdata(x), rankdata(y))[0, 1] if np.ptp(x) > 0 < np.ptp(y) else 0.0
+    return Fit(intercept, scale, tuple(errors.tolist()), tuple(left_out), float(ranks))
 
 
 def _line(x: Array, y: Array, least: float) -> tuple[float, float]:

@@ -5,7 +5,8 @@ reference and a number of whole networks are timed together in interleaved round
 part's price is its time less that of doing nothing at its input shape, since a network pays the
 runtime's overhead once and not once a part. The whole networks, built and exported as they would
 be deployed, then fix ``intercept + scale * sum of parts`` (`_calibration`), and that is what the
-table's quadratic form predicts.
+table's quadratic form predicts. Of parts that belong to a kind (`Part.kind`) a designed sample is timed and the others'
+prices follow from it (`model`): a space may have thousands.
 """
 
 from __future__ import annotations
@@ -31,13 +32,14 @@ from sartor.core.units import TIME, Kind
 from sartor.costs.base import Cost, CostTable, Measured, Price, Tick, distinct, priced, silent
 from sartor.costs.latency.cache import PriceBook, Sitting
 from sartor.costs.latency.calibration import Fit, fit, networks
-from sartor.costs.macs import Macs
+from sartor.costs.latency.model import Model, Traits, designed
 from sartor.deploy.timing import Array, Timing, Workload, interleaved, interval, polished
 from sartor.spaces.base import Part, Shape, Space
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from sartor.costs.layers import Count
     from sartor.deploy.runtimes.base import Runtime
 
 Build = tuple[Callable[[], Any], Shape]  # a module without arguments, and its input
@@ -60,6 +62,7 @@ class Latency(Cost):
     target: str = "local"
     rounds: int = 15  # visits of every part; more rounds, narrower intervals
     visit_ms: float = 4.0  # how long one visit calls the part again and again
+    sample: int = 240  # parts of kinds that are timed, about; the other prices follow from theirs
     networks: int = 14  # random whole networks that calibrate, besides the least and the heaviest
     verify_s: float = 1.5  # how long `measure` takes
     moments: int = 4  # how often `measure` may wait for a machine that is busier than it was for the table
@@ -67,7 +70,7 @@ class Latency(Cost):
 
     def __post_init__(self) -> None:
         self.deployed_under()  # refuses what cannot be measured
-        for name, least in (("rounds", 3), ("networks", 1), ("moments", 1)):
+        for name, least in (("rounds", 3), ("sample", 1), ("networks", 1), ("moments", 1)):
             if getattr(self, name) < least:
                 raise BadInput(f"costs.latency.{name} must be at least {least}, but got {getattr(self, name)}.")
         if self.visit_ms < 0 or self.verify_s <= 0:
@@ -143,21 +146,26 @@ class Latency(Cost):
         identity = self.identity()
         book = PriceBook.open(cache, identity)
         parts = list(space.parts(task))
-        each, known = distinct(parts), _names(space, distinct(parts))
+        each = distinct(parts)
+        known, counts = _surveyed(space, each)
+        traits = {k: Traits.of(p, counts[k]) for k, p in each.items() if p.kind}
+        timed = {k: each[k] for k in [*(k for k in each if k not in traits), *designed(traits, self.sample)]}
         what = _digest("".join(known.values()))
-        subject = json.dumps([repr(space), dataclasses.astuple(task), self.networks, self.seed, self.rounds, what])
-        missing = {k: p for k, p in each.items() if book.known(known[k], self.rounds) is None}
+        options = [self.networks, self.seed, self.rounds, self.sample]
+        subject = json.dumps([repr(space), dataclasses.astuple(task), *options, what])
+        missing = {k: p for k, p in timed.items() if book.known(known[k], self.rounds) is None}
         before = Fit.from_json(book.fits.get(subject))
         if not missing and before is not None:
-            prices = {k: book.prices[known[k]][0] for k in each}
+            prices, _ = _inferred({k: book.prices[known[k]][0] for k in timed}, traits)
             return _table(space, parts, prices, before, identity, book.fits[subject])
         rng = np.random.default_rng([self.seed, 0x1A7])
-        chosen = networks(space, Macs().table(space, task).form, self.networks, rng)
+        macs = priced(space, parts, {k: Price.exact(c.macs) for k, c in counts.items()})
+        chosen = networks(space, macs, self.networks, rng)
         builds = self._builds(space, task, missing, chosen)
         sitting = Sitting.open(cache, identity, subject, builds)
         times = self._times(builds, sitting, rng, tick)
         _enter(book, missing, known, times, self.rounds)
-        prices = {k: book.prices[known[k]][0] for k in each}
+        prices, error = _inferred({k: book.prices[known[k]][0] for k in timed}, traits)
         sums = priced(space, parts, prices).batch([a.picks for a in chosen])
         measured = [float(np.median(times[f"network {i}"])) for i in range(len(chosen))]
         line = fit(sums.tolist(), measured)
@@ -166,6 +174,9 @@ class Latency(Cost):
             "measured_ms": measured,
             "reference_ms": float(np.median(times[_REFERENCE])),
             "rounds": self.rounds,
+            "timed_parts": len(timed),
+            "inferred_parts": len(each) - len(timed),
+            "inferred_median_error": error,
             "corrections": [],
         }
         book.fits[subject] = notes
@@ -232,15 +243,33 @@ def as_deployed(space: Space, arch: Arch, task: Task) -> nn.Module:
     return Deployed(space.network(arch, task), (127.5,) * task.channels, (63.75,) * task.channels)
 
 
-def _names(space: Space, parts: Mapping[str, Part]) -> dict[str, str]:
-    """Each part's name in the price book, which serves all spaces: a key is one module in its own space only."""
+def _surveyed(space: Space, parts: Mapping[str, Part]) -> tuple[dict[str, str], dict[str, Count]]:
+    """Each part's name in the price book, and its counts.
+
+    The book serves all spaces, and a key is one module in its own space only: a name also says which.
+    """
     import torch
 
-    names = {}
+    from sartor.costs.layers import count
+
+    names, counts = {}, {}
     for key, part in parts.items():
         with torch.device("meta"):
-            names[key] = f"{type(space).__module__} {key} {_digest(repr(part.build()))}"
-    return names
+            module = part.build()
+        names[key] = f"{type(space).__module__} {key} {_digest(repr(module))}"
+        counts[key] = count(module, part.in_shape)
+    return names, counts
+
+
+def _inferred(timed: Mapping[str, Price], traits: Mapping[str, Traits]) -> tuple[dict[str, Price], float | None]:
+    """The prices of all parts from those that were timed; the median error of one that the others alone would give."""
+    others = [k for k in traits if k not in timed]
+    if not others:
+        return dict(timed), None
+    like = [k for k in timed if k in traits]
+    model = Model([traits[k] for k in like], [timed[k].value for k in like])
+    made = dict(zip(others, model.prices([traits[k] for k in others]), strict=True))
+    return {**timed, **made}, float(np.median(model.errors))
 
 
 def _digest(text: str) -> str:

@@ -73,6 +73,9 @@ def _calibration(files: Files, name: str, notes: Calibration) -> dict[str, Any]:
         "networks": len(predicted),
         "median": f"{100 * notes.held_out_median_error:.1f} %",
         "worst": f"{100 * notes.held_out_worst_error:.1f} %",
+        "timed": notes.timed_parts,
+        "inferred": notes.inferred_parts,
+        "error": f"{100 * (notes.inferred_median_error or 0):.1f} %",
     }
 
 

@@ -253,3 +253,7 @@ class Calibration:
     measured_ms: Floats
     reference_ms: float | None
     rounds: int
+    spearman: float | None = None
+    timed_parts: int | None = None  # of parts of which only some are timed; None: runs older than that
+    inferred_parts: int = 0
+    inferred_median_error: float | None = None

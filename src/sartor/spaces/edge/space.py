@@ -137,11 +137,14 @@ class Edge(Space):
 
     def _block(self, kind: Block, inputs: int, stride: int, side: int, when: tuple[tuple[int, int], ...]) -> Part:
         key = f"{kind.variant.name}_i{inputs}_o{kind.width}_s{stride}_r{side}_{self.activation}"
-        return Part(key, partial(block, kind, inputs, stride, self.activation), (inputs, side, side), when)
+        build = partial(block, kind, inputs, stride, self.activation)
+        place = "same" if stride == 1 and inputs == kind.width else f"s{stride}"  # a residual of its own kind
+        return Part(key, build, (inputs, side, side), when, f"{kind.variant.name}_{place}")
 
     def _head(self, inputs: int, width: int, side: int, task: Task, when: tuple[tuple[int, int], ...]) -> Part:
         key = f"head_i{inputs}_w{width}_o{task.classes}_r{side}_{self.activation}"
-        return Part(key, partial(head, inputs, width, task.classes, self.activation), (inputs, side, side), when)
+        build = partial(head, inputs, width, task.classes, self.activation)
+        return Part(key, build, (inputs, side, side), when, f"head{width}")
 
     def landmarks(self, task: Task) -> Mapping[str, Arch]:
         """ResNets, MobileNetV2- and V3-like, EfficientNet-lite-like and RegNet-like networks."""
@@ -151,8 +154,8 @@ class Edge(Space):
         """Frame and stem, the stages, the head."""
         stages = [Stage(f"Stage {k + 1}", (2 + 2 * k,), 3 + 2 * k) for k in range(len(self.stages))]
         looks = {
-            b.name: (b.width, b.variant.kernel, b.variant.se, b.variant.expansion,
-                     *(b.variant.family == f for f in _FAMILIES))
+            b.name: (b.width, b.variant.kernel, b.variant.se,
+                     b.variant.expansion > 1 and b.variant.expansion, *(b.variant.family == f for f in _FAMILIES))
             for options in self.stages for b in options
         }  # fmt: skip
         return Drawing((Stage("Stem", (0, 1)), *stages, Stage("Head", (len(self.choices) - 1,))), _ASPECTS, looks)
