@@ -37,7 +37,7 @@ def labels(tmp_path_factory):
 @pytest.fixture(scope="module")
 def result(labels, tmp_path_factory):
     out = tmp_path_factory.mktemp("run")
-    more = {"method": {**tiny.QUICK["method"], "heaviest_epochs": 8}, "train": {**tiny.QUICK["train"], "epochs": 12}}
+    more = {"method": {**tiny.QUICK["method"], "heaviest_epochs": 2}, "train": {**tiny.QUICK["train"], "epochs": 8}}
     words = tiny.arguments(labels, out, "--params=60k", "--quiet", "--json", **more)
     done = CliRunner().invoke(app, words, catch_exceptions=False)
     assert done.exit_code == 0
