@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -207,3 +208,23 @@ def test_the_command_line_prints_the_certificate(bars, tmp_path):
     arguments = ["compress", "nets:plain", f"--data={bars}", "--macs=50%", f"--out={out}", "--quiet", "--json"]
     result = CliRunner().invoke(app, [*arguments, *sets, *train], catch_exceptions=False)
     assert json.loads(result.stdout)["fits"]
+
+
+def test_without_a_budget_lambda_decides_and_a_run_that_prunes_nothing_says_so(bars, tmp_path, monkeypatch):
+    made = from_mapping({"model": "nets:plain", "data": str(bars)}).completed(200)
+    assert made.strength == 1 / 200
+    assert (
+        from_mapping({"model": "nets:plain", "data": str(bars), "budgets": {"params": "50%"}}).completed(200).strength
+        == 1e-5
+    )
+    said, left = [], iter([10, 10, 10, 7])
+    facts = {"of_weights": 10, "channels": 3, "val_trained": 90.0, "val_pruned": 90.0}
+    monkeypatch.setattr(rounds, "_round", lambda *_: {**facts, "weights": next(left)})
+    monkeypatch.setattr(rounds.checkpoint, "save", lambda *_: None)
+    run = SimpleNamespace(path=tmp_path, log=said.append)
+    job = SimpleNamespace(options=replace(made, rounds=2), run=run)
+    sparse = SimpleNamespace(state=dict)
+    rounds.run_rounds(job, sparse, {}, {})
+    assert "warning: nothing was pruned" in said[-1] and "0.005" in said[-1]
+    rounds.run_rounds(job, sparse, {}, {})
+    assert "warning" not in said[-1]

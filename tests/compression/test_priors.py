@@ -67,6 +67,32 @@ def test_pruned_groups_stay_zero_and_take_their_bias():
     assert torch.equal(again.layers["0"].alive, prior.layers["0"].alive)
 
 
+def test_planted_groups_survive_where_a_batch_norm_undoes_their_scale():
+    """Without holding the layer's norm the penalty takes the accuracy with it: 0.77 to 0.86 after two rounds."""
+    generator = torch.Generator().manual_seed(3)
+    x = torch.randn(2000, 10, generator=generator)
+    y = (x[:, [1, 4, 7]] @ torch.tensor([[2.0, -2, 0], [-1, 0, 2], [0, 2, -2]])).argmax(1)
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(10, 16, bias=False), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 3))
+    prior = Prior(net, {"0": ["column"], "3": ["column"]}, 0.03)
+    assert [prior.layers[name].normed for name in ("0", "3")] == [True, False]
+    optimiser = torch.optim.SGD(net.parameters(), 0.3)
+    for _ in range(3):
+        net.train()
+        for _ in range(150):
+            part = torch.randint(2000, (200,), generator=generator)
+            optimiser.zero_grad()
+            F.cross_entropy(net(x[part]), y[part]).backward()
+            optimiser.step()
+            norm = float(net[0].weight.detach().norm())
+            prior.proximal(0.3)
+            assert abs(float(net[0].weight.detach().norm()) - norm) < 1e-4 * norm
+        net.eval()
+        prior.update(recursive_diagonals(net, [(x, y)]))
+    assert (net[0].weight != 0).any(0).nonzero().flatten().tolist() == [1, 4, 7]
+    assert (net(x).argmax(1) == y).float().mean() > 0.95
+
+
 def test_planted_inputs_survive():
     """Ten inputs, three of them carry the class: after a few rounds only those are read."""
     generator = torch.Generator().manual_seed(3)

@@ -67,5 +67,5 @@ def test_another_task_changes_the_counts_and_builds():
 def test_unknown_names_and_tasks_are_refused():
     with pytest.raises(BadInput, match="HC-A"):
         zoo.entry("HC-Z")
-    with pytest.raises(BadInput, match="at least"):
+    with pytest.raises(BadInput, match="classes must be 1 to"):
         zoo.entry("HC-A", Task(0, 224))

@@ -32,7 +32,7 @@ class Compression(Options):
     rounds: int | None = None  # T_max
     epochs: int | None = None  # of training a round
     pretrain: int | None = None  # epochs before the first round; None: only where the network is untrained
-    strength: float = 1e-5  # lambda
+    strength: float | None = None  # lambda; None: 1e-5 where budgets decide, 1 / training images where lambda does
     rate: float = 0.05  # learning rate of the rounds
     batch: int = 128
     hessian: Hessian = "auto"
@@ -53,6 +53,7 @@ class Compression(Options):
             self,
             rounds=self.rounds or rounds,
             epochs=self.epochs or epochs_for(images, seen, 1, 10),
+            strength=self.strength or (_STRENGTH if self.budgets else 1.0 / max(1, images)),
             train_options={**_TRAIN, "epochs": self._last(images), **self.train_options},
         )
 
@@ -81,6 +82,7 @@ class Compression(Options):
         )  # fmt: skip
 
 
+_STRENGTH = 1e-5  # with a budget: channels are told apart, and the solver decides which go
 _TRAIN: dict[str, Any] = {"lr": 0.05, "batch": 128, "weight_decay": 1e-5, "smoothing": 0.0}
 
 

@@ -44,6 +44,7 @@ class Sparse:
         """To the device, with a fresh prior."""
         options = self.job.options
         self.job.engine.place(self.net)
+        assert options.strength is not None  # completed for the training images
         self.prior = Prior(self.net, self._structures(options.structures), options.strength)
         return self
 
@@ -164,6 +165,12 @@ def run_rounds(
         job.run.log(
             f"round {t + 1}: {facts['weights'] / facts['of_weights']:.1%} of the weights, {facts['channels']} "
             f"channels; validation {facts['val_trained']:.2f} % trained, {facts['val_pruned']:.2f} % pruned"
+        )
+    if not limits and history[-1]["weights"] == history[-1]["of_weights"]:
+        o = job.options
+        job.run.log(
+            f"warning: nothing was pruned: without a budget lambda decides alone. Raise strength (now {o.strength:g}), "
+            f"rounds ({o.rounds}) or epochs ({o.epochs}) with --set, or give a budget, e.g. --params 50%"
         )
     return history
 
