@@ -15,7 +15,7 @@ import numpy as np
 from scipy.optimize import linprog
 
 from sartor.core.quadratic import Array, Quadratic
-from sartor.solvers.base import Problem
+from sartor.solvers.base import SLACK, Problem
 from sartor.solvers.interactions import Component, components
 from sartor.solvers.local import Index, allowed, polish
 
@@ -44,7 +44,8 @@ def survivors(problem: Problem, worth: float = -math.inf) -> list[Index] | None:
     top = inside[np.argsort(-problem.score.batch(inside), kind="stable")[:POLISHED]]
     known = [polish(problem.score.batch, problem.sizes, problem.limits, picks) for picks in top]
     least = max([worth, *problem.score.batch(np.asarray(known).reshape(-1, len(problem.sizes)))])
-    return [np.flatnonzero(most >= least - 1e-9 * max(1.0, abs(least))) for most in dual.most]
+    room = 1e-9 * max(1.0, abs(least), dual.unit[0])  # far more than the bounds' rounding
+    return [np.flatnonzero(most >= least - room) for most in dual.most]
 
 
 def restricted(form: Quadratic, options: Sequence[Index]) -> Quadratic:
@@ -64,7 +65,7 @@ def _dual(problem: Problem) -> _Dual | None:
         for form, high in ((limit.form, limit.high), (limit.form * -1.0, -limit.low)):
             if high < math.inf:
                 forms.append(form)
-                highs.append(high)
+                highs.append(high + SLACK * max(1.0, abs(high)))  # whatever `Limit.holds` lets pass
     parts = components(forms, ())
     if not highs or parts is None or not all(part.tree for part in parts):
         return None
@@ -81,12 +82,17 @@ class _Dual:
         self.pairs = {
             (i, j): np.stack([f.pairs.get((i, j), np.zeros((sizes[i], sizes[j]))) for f in forms]) for i, j in edges
         }
-        tables = [*self.linear, *self.pairs.values()]
-        span = sum(np.ptp(t.reshape(len(forms), -1), axis=1) for t in tables)
+        self.forms, self.highs = forms, np.array([0.0, *highs])
+        self.rest = np.array([f.constant for f in forms])
+        span = np.zeros(len(forms))
+        for table in (*self.linear, *self.pairs.values()):  # each from zero upwards, for the sake of its digits
+            within = tuple(range(1, table.ndim))
+            self.rest += table.min(axis=within)
+            table -= table.min(axis=within, keepdims=True)
+            span += table.max(axis=within)
+        self.rest -= self.highs
         self.unit = np.where(span > 0, span, 1.0)
         self.trees = [part.rooted() for part in parts]
-        self.forms, self.highs = forms, np.array([0.0, *highs])
-        self.rest = np.array([f.constant for f in forms]) - self.highs
         self.least, self.most = math.inf, [np.full(n, np.inf) for n in sizes]
         self.seen = np.unique(self._descend(), axis=0)  # architectures, some of them inside the limits
 
