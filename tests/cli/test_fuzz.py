@@ -31,7 +31,7 @@ TABLES = {
 }  # fmt: skip
 # Options whose every value must be chosen: others would compute for long, or start processes.
 CHOSEN = {
-    "--devices": ["0", "-1", "many"], "--nodes": ["0", "-1", "many"], "--workers": ["0", "x", "1"],
+    "--devices": ["0", "-1", "many", "99999"], "--nodes": ["0", "-1", "many"], "--workers": ["0", "x", "1", "99999"],
     "--samples": ["0", "1", "2", "x"], "--time": ["1s", "-5min", "soon", "0h"],
     "--config": ["deep.toml", "none", "odd.toml"],
     "--set": SETS, "--out": ["out", "text.txt", "/proc/x", "folder", ""], "--plot": ["p.exe", "/proc/p.png", "p.svg"],

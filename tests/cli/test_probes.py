@@ -54,6 +54,8 @@ CHECK = ("tables", "check", "--space=space.toml", "--samples=s.csv", "--target=a
         (("measure", "--out=."), "it is a folder"),
         (("measure", "--threads=100000"), "the cores of this machine"),
         (("fit", "digits", "--threads=100000"), "the cores of this machine"),
+        (("fit", "digits", "--devices=100000"), "the cores of this machine"),
+        (("score", "noise", "--workers=100000"), "the cores of this machine"),
         (("fit", "", "--params=1M"), "the name is empty"),
         (("compress", "torch.nn:Identity", "--data=bars.npz", "--params=50%"), "network with weights"),
     ],

@@ -45,7 +45,9 @@ def test_tables_price_what_the_proxy_counts():
         assert [PROXIES[name]()(n, torch.zeros(1, 3, 8, 8), torch.zeros(1)) for n in nets] == values[name].tolist()
 
 
-@pytest.mark.parametrize(("more", "match"), [({"device": "tpu"}, "cpu or cuda"), ({"workers": 0}, "workers >= 1")])
+@pytest.mark.parametrize(
+    ("more", "match"), [({"device": "tpu"}, "cpu or cuda"), ({"workers": 0}, "workers must be at least 1")]
+)
 def test_says_what_must_hold(more, match):
     with pytest.raises(BadInput, match=match):
         scoring(**more)

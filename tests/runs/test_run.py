@@ -281,6 +281,14 @@ def test_a_damaged_list_is_mended_from_the_files_that_are_as_they_were(run, cont
     assert "stages.json was damaged and is mended" in (run.path / "log.txt").read_text()
 
 
+def test_the_list_of_another_budget_is_mended_too(run):
+    stage(cut := run.sub("cuts/params-1M"))
+    before = cut.stages()
+    (cut.path / "stages.json").write_text("[")
+    cut.mend()
+    assert cut.stages() == before
+
+
 def test_a_damaged_list_without_a_copy_is_refused_by_name(run):
     stage(run)
     for damaged in ("stages.json", ".stages.json"):

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from sartor.core.errors import BadInput, RunError
+from sartor.core.threads import bounded
 from sartor.spaces.pooling import mended
 
 _MOMENT = 10.0  # seconds
@@ -46,6 +47,8 @@ class Engine:
             raise BadInput(f"{devices} CUDA devices were asked for, but there are {torch.cuda.device_count()}.")
         if devices < 1 or nodes < 1:
             raise BadInput(f"devices and nodes must be at least 1, but got {devices} and {nodes}.")
+        if device == "cpu":
+            bounded(devices, "devices")
         accelerator = "cuda" if device == "cuda" else "cpu"
         # Matrix products in bf16 end the process on some CPUs: mixed precision is for CUDA.
         precision: Any = "bf16-mixed" if device == "cuda" and torch.cuda.is_bf16_supported() else "32-true"

@@ -56,6 +56,7 @@ def solve(
             raise RunError(f"{path} has no finished search yet. Run the same `sartor fit` command again to finish it.")
         stages.same_data(context)
         sub = run.sub(f"cuts/{slug(limits, context.costs)}")
+        sub.mend()  # the lock is the whole run's
         clock = Clock(sub, context.trained_for(context.options.seconds), began)
         cut = FitCut(replace(context, clock=clock), sub, limits)
         _price_more(cut)

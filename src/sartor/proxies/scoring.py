@@ -23,6 +23,7 @@ from sartor.core.errors import BadInput
 from sartor.core.registry import COSTS, PROXIES
 from sartor.core.seeds import Seeds
 from sartor.core.task import Task
+from sartor.core.threads import bounded
 from sartor.engine.device import check_device
 from sartor.engine.seeding import seeded
 from sartor.spaces.base import Space
@@ -45,6 +46,7 @@ class Scoring:
 
     def __post_init__(self) -> None:
         check(self, workers=">= 1")
+        bounded(self.workers, "workers")
         check_device(self.device)
         self.proxies()  # refuses names and options before anything is measured
 

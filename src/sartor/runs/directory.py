@@ -164,7 +164,7 @@ class Run:
                 raise RunError(
                     f"{self.path} is in use by another process. Wait for it or choose another --out."
                 ) from error
-            self._mend()
+            self.mend()
             yield
 
     # files -------------------------------------------------------------------------------------
@@ -239,7 +239,7 @@ class Run:
         for name in (_COPY, StagesFile.NAME):
             self.save(StagesFile(stages), name)
 
-    def _mend(self) -> None:
+    def mend(self) -> None:
         """A list that is damaged is made anew from its copy, as far as the files are those it names."""
         try:
             self.stages()
