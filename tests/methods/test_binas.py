@@ -14,8 +14,9 @@ from sartor.core.arch import Arch, Choice
 from sartor.core.errors import BadInput
 from sartor.core.quadratic import Quadratic, while_active
 from sartor.core.registry import SPACES
+from sartor.data.augment import Augment
 from sartor.data.open import open_data
-from sartor.engine.evaluate import correct
+from sartor.engine.evaluate import correct, recalibrate
 from sartor.insight.explain import explain
 from sartor.methods.binas.method import BINAS
 from sartor.methods.binas.outcomes import Outcomes
@@ -164,3 +165,29 @@ def test_both_estimators_on_a_planted_additive_accuracy(tmp_path, estimator):
     kernels = [line["gain"] for line in told["decisions"] if line["factor"] == "kernel"]
     exact = [line["gain"] for line in explain(truth, STAGES, {})["decisions"] if line["factor"] == "kernel"]
     np.testing.assert_allclose(kernels, exact, atol=1.2)
+
+
+def test_the_teachers_batch_norms_have_the_statistics_of_the_images_that_it_teaches_on(tmp_path):
+    """Plain images' would leave varied ones at another scale, which grows from layer to layer."""
+    rng = np.random.default_rng(0)
+    x = (rng.integers(0, 90, (96, 1, 1, 3)) + np.linspace(0, 120, 16)[:, None, None]).repeat(16, 2).astype(np.uint8)
+    images = open_data((x, np.arange(96) % 3))
+    job = tiny.job(tmp_path)
+    feed = replace(job.feed, images=images, mean=(105.0,) * 3, std=(45.0,) * 3)
+    job = replace(job, task=images.task, feed=feed, splits=replace(job.splits, train=np.arange(96)))
+    torch.manual_seed(0)
+    layers = [torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.BatchNorm2d(8), torch.nn.ReLU(), torch.nn.Conv2d(8, 8, 3)]
+    teacher = torch.nn.Sequential(*layers, torch.nn.BatchNorm2d(8))
+    BINAS(augment="strong")._prepare_to_teach(job, teacher, 48)
+    assert not teacher.training and not any(p.requires_grad for p in teacher.parameters())
+
+    def spread():
+        seen = [
+            teacher(x) for x, _ in job.feed.train(job.splits.train, 48, Augment.for_task(job.task, "strong"), "t", 1)
+        ]
+        return float(torch.cat(seen).var(dim=(0, 2, 3)).mean())
+
+    taught = spread()
+    recalibrate(teacher, job.feed.plain(job.splits.train, 48), lambda x, _: teacher(x))
+    assert abs(taught - 1) < 0.35
+    assert spread() > 1.5 * taught

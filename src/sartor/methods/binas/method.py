@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from typing import Any, ClassVar, Literal, final
 
 import numpy as np
@@ -44,6 +45,7 @@ _DECK = 36  # images to which paths are dealt evenly: a GPU meets the same shape
 _HEAVIEST, _MULTIPATH, _MEASURING, _CHECKING = 0.3, 0.45, 0.18, 0.07
 _LEAST_HELD_OUT = 12
 _MOST_PASSES, _MOST_HELD_OUT = 200, 200  # more would not change the decision
+_CALIBRATION = 40  # batches that decide the teacher's batch-norm statistics
 _OUTCOMES_A_TERM = 8  # least outcomes for every coefficient of the joint estimate
 
 
@@ -128,7 +130,8 @@ class BINAS(Method):
         teacher = net.extract(job.space.heaviest)
         batch = job.engine.batch(240, self.batch)
         recalibrate(teacher, calibration(job.feed, job.splits, batch), job.engine.cast(lambda x, _: teacher(x)))
-        teacher.eval().requires_grad_(False)
+        heaviest = accuracy(teacher, job.feed, job.splits.val, job.engine.batch(512, self.batch))
+        self._prepare_to_teach(job, teacher, batch)
         self._sort(job, net)
         if isinstance(net, Elastic):
             net.inherit()
@@ -143,7 +146,7 @@ class BINAS(Method):
         checking = time.monotonic() - checking
         facts = {
             "history": history,
-            "heaviest_accuracy": accuracy(teacher, job.feed, job.splits.val, job.engine.batch(512, self.batch)),
+            "heaviest_accuracy": heaviest,
             "estimator": self.estimator,
             "validation_epochs": timed._epochs(job),
             "measuring_seconds": round(seconds, 3),
@@ -166,6 +169,18 @@ class BINAS(Method):
         recipe = self._recipe(self.heaviest_epochs, self.heaviest_lr, self.heaviest_decay)
         training = Training("heaviest", net, loss, recipe, job.feed, job.splits.train, job.run, draw=nothing)
         return fit(job.timed(training, _HEAVIEST))
+
+    def _prepare_to_teach(self, job: Job, teacher: Any, batch: int) -> None:
+        """Batch-norm statistics of the varied images that it will teach on.
+
+        With those of plain images its features grow from stage to stage on images that are varied much, and students
+        imitate that: the worst image's last features were three times as large (`docs/decisions.md`).
+        """
+        augment = Augment.for_task(job.task, self.augment)
+        varied = job.feed.train(job.splits.train, batch, augment, "teacher calibration", 0)
+        recalibrate(teacher, islice(varied, _CALIBRATION), job.engine.cast(lambda x, _: teacher(x)))
+        job.engine.average([b for b in teacher.buffers() if b.is_floating_point()])  # every process saw other images
+        teacher.eval().requires_grad_(False)
 
     def _train_multipath(self, job: Job, net: Any, teacher: Any) -> Any:
         def draw(rng: np.random.Generator, images: int) -> Any:
