@@ -15,11 +15,11 @@ from PIL import Image, ImageOps
 
 from sartor.core.errors import BadInput
 from sartor.core.seeds import Seeds
-from sartor.data import decode
+from sartor.data import picture as decode
 from sartor.data.batches import Batches
-from sartor.data.decode import Unusable, square
 from sartor.data.files import Decoded, memory_limit, open_files
 from sartor.data.open import open_data
+from sartor.data.picture import Unusable, square
 from sartor.data.sources.arrays import Arrays
 from sartor.data.sources.base import Wish
 from sartor.data.sources.folder import list_folder

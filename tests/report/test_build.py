@@ -322,7 +322,9 @@ def whole(run):
     for entry in (compared["own"], *compared["rivals"]):
         entry["costs"] = {"params": 2.0}
     rounds = encode(example(schema.RoundsFile))
-    for name, data in (("compression.json", compressed), ("rounds.json", rounds), ("compare.json", compared)):
+    audit = encode(example(schema.AuditFile))
+    files = {"compression.json": compressed, "rounds.json": rounds, "compare.json": compared, "audit.json": audit}
+    for name, data in files.items():
         (run.path / name).write_text(json.dumps(data), encoding="utf-8")
     return run
 
@@ -403,13 +405,15 @@ def test_without_jinja2_the_extra_is_named(fabricate, monkeypatch):
 
 
 def test_the_snippets_are_python(fabricate):
-    page = page_of(fabricate().path)
+    run = fabricate()
+    (run.path / "model/predict.py").touch()
+    page = page_of(run.path)
     codes = [html.unescape(re.sub(r"<[^>]+>", "", c)) for c in re.findall(r"<pre><code>(.*?)</code></pre>", page, re.S)]
     python = [c for c in codes if c.startswith("import")]
     assert len(python) == 3
     for code in python:
         compile(code, "snippet", "exec")
-    assert any('"a/model/"' in c and '.convert("RGB")' in c and "(16, 16)" in c for c in python)
+    assert any('sys.path.append("a/model/")' in c and "from predict import classify" in c for c in python)
     assert "sartor fit --config a/config.toml --out again" in codes
 
 

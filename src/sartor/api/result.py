@@ -152,7 +152,7 @@ class Result:
             if images.ndim != 4 or images.shape[1:] != (channels, side, side):
                 raise BadInput(f"images must have shape (N, {channels}, {side}, {side}), but have {images.shape}.")
             return images
-        from sartor.data.decode import Unusable, square
+        from sartor.data.picture import Unusable, square
 
         decoded = []
         for name in images:

@@ -1,4 +1,4 @@
-"""The main job from Python: `fit`, `solve`, `compress` and `compare`, with the command line's options as keywords."""
+"""The main job from Python: `fit`, `solve`, `compress`, `compare`, `audit`; the command line's options as keywords."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sartor.costs.base import Cost
     from sartor.deploy.runtimes.base import Runtime
     from sartor.methods.base import Method
-    from sartor.runs.schema import CompareFile
+    from sartor.runs.schema import AuditFile, CompareFile
     from sartor.solvers.base import Solver
     from sartor.spaces.base import Space
 
@@ -153,6 +153,21 @@ def compare(
     from sartor.runs.schema import CompareFile
 
     return Run(start(Path(run), time, timm, Reporter(quiet), trust_code)).load(CompareFile)
+
+
+def audit(data: object, *, quiet: bool | None = None, **options: Any) -> AuditFile:
+    """What is suspicious about images, as a fit of them would find it: copies, contradictions, leaks, rare classes.
+
+    `data` as for `fit`, as are the options that decide how it is read and split: `image`, `seed`, `val`, `test`.
+    """
+    from sartor.data.audit import audit as look
+    from sartor.pipeline.context import drawn, read_images
+    from sartor.pipeline.options import from_mapping
+    from sartor.runs.progress import Reporter
+
+    given = from_mapping({"data": _path(data), **options})
+    images = read_images(given, Reporter(quiet))
+    return look(images, drawn(given, images))
 
 
 def _given(**values: Any) -> dict[str, Any]:

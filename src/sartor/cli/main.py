@@ -15,13 +15,14 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from sartor.cli import bench, compare, compress, show, tables
+from sartor.cli import audit, bench, compare, compress, show, tables
 from sartor.cli.app import AsJson, Quiet, RunPath, app, given, overridden
 from sartor.cli.options import Budgets, Costs, Solver, TrustCode, named_budgets
 from sartor.core.errors import BadInput, SartorError
 from sartor.version import __version__
 
-__all__ = ["app", "bench", "compare", "compress", "main", "tables"]  # importing a file of commands adds them to `app`
+# Importing a file of commands adds them to `app`.
+__all__ = ["app", "audit", "bench", "compare", "compress", "main", "tables"]
 _INTERRUPTED, _TERMINATED = 130, 143  # 128 and the number of the signal
 # What the system says of a disk or a path that a person gave, and not of a mistake of ours.
 _REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.ENAMETOOLONG)

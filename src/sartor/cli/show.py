@@ -26,10 +26,11 @@ from sartor.runs.schema import StagesFile
 if TYPE_CHECKING:
     from sartor.api.result import Result
     from sartor.costs.base import CostTable
-    from sartor.runs.schema import Certificate, FrontierFile, Verified
+    from sartor.runs.schema import AuditFile, Certificate, FrontierFile, Verified
 
 console = Console(highlight=False)
 View = Iterable[str | Table]
+_GROUPS = 20  # of images that are the same, shown in a terminal
 
 
 def emit(data: Any, as_json: bool, view: Callable[[], View]) -> None:
@@ -73,6 +74,7 @@ def certificate(path: Path, c: Certificate) -> View:
     proof = "proven optimal" if c.score.proven_optimal else f"within {c.score.gap} of the optimum"
     told = {
         f"test {c.accuracy.metric}": f"{c.accuracy.test:.2f} % on {c.accuracy.test_images} images never searched on",
+        **_without_copies(c),
         "score": f"{c.score.value:.3f} ({c.score.unit}), {proof} by {c.score.solver}",
     }
     if c.ranking:
@@ -93,6 +95,13 @@ def _spent(files: Files) -> str:
     listed = {name: stage.seconds for name, stage in (files.own(StagesFile) or StagesFile()).stages.items()}
     longest = sorted(listed.items(), key=lambda item: -item[1])
     return f"{span(sum(listed.values()))}: " + ", ".join(f"{name} {span(s)}" for name, s in longest if s >= 1)
+
+
+def _without_copies(c: Certificate) -> dict[str, str]:
+    if c.accuracy.unseen is None or c.audit is None:
+        return {}
+    words = f"{c.accuracy.unseen:.2f} %: {c.audit.leaks} test images equal, or nearly, one that was trained on"
+    return {"without copies": words}
 
 
 def _cost(name: str, e: Verified) -> tuple[str, ...]:
@@ -132,6 +141,14 @@ def predictions(names: Sequence[str], found: Sequence[Mapping[str, Any]], top: i
         for n, (label, p) in enumerate(list(entry["probabilities"].items())[:top]):
             rows.append((f"{100 * p:.1f} %", label, name if n == 0 else ""))
     yield table(("probability", "class", "image"), rows)
+
+
+def audit(found: AuditFile) -> View:
+    """What was found, and the first groups of images that are the same."""
+    yield from found.lines()
+    yield from (f"  {group}" for group in found.groups[:_GROUPS])
+    if len(found.groups) > _GROUPS:
+        yield f"{_GROUPS} of {len(found.groups)} groups; --json gives all."
 
 
 def prices(measured: CostTable) -> View:

@@ -71,9 +71,7 @@ def open_given(
 
     A run's network comes with the run's own splits and normalisation, where the images are the same.
     """
-    before = Path(given.model) / "splits.json"
-    known = read_json(before) if before.is_file() else None
-    images, splits, feed = open_data_of(given, reporter, Engine(given.device), known)
+    images, splits, feed = open_data_of(given, reporter, Engine(given.device), Path(given.model))
     with seeded(feed.seeds.number("given network")):
         net = module if module is not None else open_network(given.model, images.task, given.weights, trusted)
     _check(net, images.task, given.model)

@@ -51,11 +51,19 @@ class Task:
             raise RunError(f"a task must be {' or '.join(KINDS)}, but is {kind!r}. Install a newer Sartor.")
         return KINDS[kind]
 
-    def loss(self, logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
-        """Cross-entropy with label smoothing, the mean over the images."""
+    def loss(self, logits: Tensor, labels: Tensor, smoothing: float = 0.0, weights: Tensor | None = None) -> Tensor:
+        """Cross-entropy with label smoothing, the mean over the images; `weights` are those of `balance`."""
         from torch.nn.functional import cross_entropy
 
-        return cross_entropy(_full(logits), labels, label_smoothing=smoothing)
+        if weights is None:
+            return cross_entropy(_full(logits), labels, label_smoothing=smoothing)
+        total = cross_entropy(_full(logits), labels, weights, label_smoothing=smoothing, reduction="sum")
+        return total / len(logits)
+
+    def balance(self, labels: Labels) -> Floats:
+        """A weight for every class with which all weigh alike in the loss, however many images each has."""
+        counts = np.bincount(np.asarray(labels, np.int64), minlength=self.classes)
+        return np.asarray(len(labels) / (self.classes * np.maximum(counts, 1)), np.float32)
 
     def imitation(self, logits: Tensor, teacher: Tensor) -> Tensor:
         """``KL(teacher || student)`` at temperature 1, the mean over the images."""
@@ -75,6 +83,12 @@ class Task:
     def measure(self, logits: Tensor, labels: Tensor) -> float:
         """`metric` over all images of a split."""
         return 100.0 * float(self.right(logits, labels).cpu().numpy().mean())
+
+    def by_class(self, logits: Tensor, labels: Tensor) -> list[float | None]:
+        """`metric` of the images of every class in percent; None of a class without any."""
+        right, truth = self.right(logits, labels).cpu().numpy(), labels.cpu().numpy()
+        shown = [self.members(truth, k) for k in range(self.classes)]
+        return [100.0 * float(right[mask].mean()) if mask.any() else None for mask in shown]
 
     def probabilities(self, logits: Floats) -> Floats:
         """What exported logits (B, classes) say of every class."""
@@ -99,11 +113,17 @@ class MultiLabel(Task):
     outcome: ClassVar[str] = "right decisions"
     output: ClassVar[str] = "logits; the sigmoid of each gives the probability of its label"
 
-    def loss(self, logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
+    def loss(self, logits: Tensor, labels: Tensor, smoothing: float = 0.0, weights: Tensor | None = None) -> Tensor:
         """Binary cross-entropy: the sum over the labels, which is the likelihood's, the mean over the images."""
         from torch.nn.functional import binary_cross_entropy_with_logits as entropy
 
-        return entropy(_full(logits), labels * (1 - smoothing) + smoothing / 2, reduction="sum") / len(labels)
+        target = labels * (1 - smoothing) + smoothing / 2
+        return entropy(_full(logits), target, reduction="sum", pos_weight=weights) / len(labels)
+
+    def balance(self, labels: Labels) -> Floats:
+        """For every label a weight of the images that have it with which they weigh as much as those without."""
+        having = np.clip((labels > 0.5).sum(0), 1, None)
+        return np.asarray(np.maximum(len(labels) - having, 1) / having, np.float32)
 
     def imitation(self, logits: Tensor, teacher: Tensor) -> Tensor:
         """``KL(teacher || student)`` of every label's yes or no, summed over the labels, the mean over the images."""
@@ -127,9 +147,13 @@ class MultiLabel(Task):
 
     def measure(self, logits: Tensor, labels: Tensor) -> float:
         """The mean over the labels of the area under precision and recall; labels that no image has are left out."""
+        shown = [value for value in self.by_class(logits, labels) if value is not None]
+        return float(np.mean(shown)) if shown else 0.0
+
+    def by_class(self, logits: Tensor, labels: Tensor) -> list[float | None]:
+        """The area under precision and recall of every label in percent."""
         found, truth = logits.float().cpu().numpy(), labels.cpu().numpy() > 0.5
-        shown = [average_precision(found[:, k], truth[:, k]) for k in range(self.classes) if truth[:, k].any()]
-        return 100.0 * float(np.mean(shown)) if shown else 0.0
+        return [100.0 * average_precision(found[:, k], has) if has.any() else None for k, has in enumerate(truth.T)]
 
     def probabilities(self, logits: Floats) -> Floats:
         """What exported logits (B, classes) say of every label, each for itself."""

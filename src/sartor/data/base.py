@@ -10,6 +10,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sartor.core.task import Labels, Task
+from sartor.data.alike import Alike, Prints, alike
 
 if TYPE_CHECKING:
     import torch
@@ -54,6 +56,8 @@ class Images(ABC):
     val: Index | None = None  # likewise for validation
     skipped: Sequence[Skipped]
     native: int | None = None  # the images' own shorter side (the median), where a source knows it
+    files: Sequence[str] = ()  # the images' names, where they have any
+    sizes: NDArray[np.int32] | None = None  # (N, 2), width and height before they were made one size, where known
     digest_of: str = "pixels"  # or "files": what `digest` covers, which a reader of the certificate wants to know
 
     def __len__(self) -> int:
@@ -67,6 +71,16 @@ class Images(ABC):
     @abstractmethod
     def pixels(self, index: Index) -> Tensor:
         """The images at `index`, uint8 (B, C, S, S) on the CPU."""
+
+    def prints(self) -> Prints:
+        """What is kept of every image to find those that are the same."""
+        starts = range(0, len(self), 2048)
+        return Prints.joined([Prints.of(self.pixels(np.arange(n, min(n + 2048, len(self)))).numpy()) for n in starts])
+
+    @cached_property
+    def alike(self) -> Alike:
+        """Which images are the same, and which nearly; those that were tiny before they were scaled only the first."""
+        return alike(self.prints(), min(self.task.image, self.native or self.task.image))
 
     def resident(self, device: str | torch.device) -> Tensor | None:
         """All pixels as one tensor on `device`, made once and shared; None where `pixels` must be asked."""

@@ -1,56 +1,23 @@
-"""One image file of any kind to one square of pixels, and many of them at once.
-
-The picture is what a viewer would show: turned as its EXIF data say, the first frame of an animation, transparent
-parts on white. Values of 16 bits are scaled to 8, not cut off. The largest centred square is then scaled to the size
-wanted, which equals scaling the shorter side and cropping the centre.
-"""
+"""Which files are images, and many of them decoded at once; how one is decoded: `sartor.data.picture`."""
 
 from __future__ import annotations
 
-import contextlib
 import os
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
-MOST_PIXELS = 89_478_485  # of one image, Pillow's own limit: 256 MB decoded
-# EPS runs Ghostscript on the file; the others are only recognised, never decoded.
-_REFUSED = frozenset({"EPS", "MPEG", "HDF5", "GRIB", "BUFR", "WMF"})
+from sartor.data.picture import formats
+
 # Photographs that Pillow cannot read: they are named as skipped, where other foreign files are passed over.
 FOREIGN = frozenset({".heic", ".heif", ".jxl", ".svg", ".raw", ".cr2", ".cr3", ".nef", ".arw", ".dng", ".orf", ".rw2"})
-_ORIENTATION = 0x0112
-_TURNS = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
-_LARGE_PIXELS = 16_000_000  # larger ones are decoded one at a time: a thread each could fill the memory
-_ONE_LARGE = threading.Lock()
 T = TypeVar("T")
 R = TypeVar("R")
-
-
-class Unusable(Exception):
-    """A file that is meant to be an image and cannot be used; the message is the reason."""
-
-
-@cache
-def formats() -> tuple[str, ...]:
-    """The formats this Pillow decodes."""
-    Image.init()
-    return tuple(name for name in Image.ID if name not in _REFUSED)
 
 
 @cache
@@ -58,31 +25,6 @@ def suffixes() -> frozenset[str]:
     """The file name endings of these formats, in lower case."""
     known = set(formats())
     return frozenset(ending for ending, name in Image.registered_extensions().items() if name in known)
-
-
-def square(path: Path, side: int, channels: int = 3) -> NDArray[np.uint8]:
-    """The picture in `path` as uint8 (channels, side, side), RGB or grey; `Unusable` says why it cannot be had."""
-    try:
-        with Image.open(path, formats=formats()) as image:
-            return fitted(image, side, channels)
-    except Unusable:
-        raise
-    except Exception as error:  # a decoder that meets damaged bytes may raise anything
-        raise Unusable(_reason(error, path)) from error
-
-
-def fitted(image: Image.Image, side: int, channels: int = 3) -> NDArray[np.uint8]:
-    """An opened picture as uint8 (channels, side, side)."""
-    _check_size(image)
-    turn = _turn(image)
-    image.draft(None, (2 * side, 2 * side))  # JPEG: decode at a fraction, still at least twice the target
-    large = image.size[0] * image.size[1] > _LARGE_PIXELS
-    with _ONE_LARGE if large else contextlib.nullcontext():
-        small = _scaled(_flat(image), side)
-    if turn is not None:
-        small = small.transpose(turn)
-    array = np.asarray(small if channels == 3 else small.convert("L"), np.uint8)
-    return array.transpose(2, 0, 1) if channels == 3 else array[None]
 
 
 def shorter_side(path: Path) -> int | None:
@@ -123,76 +65,3 @@ def in_order(pool: ThreadPoolExecutor, function: Callable[[T], R], items: Iterab
     finally:
         for future in waiting:
             future.cancel()
-
-
-def _check_size(image: Image.Image) -> None:
-    width, height = image.size
-    if width * height > MOST_PIXELS:
-        raise Unusable(f"too large: {width} x {height} pixels, the limit is {MOST_PIXELS // 10**6} million")
-
-
-def _turn(image: Image.Image) -> Image.Transpose | None:
-    try:
-        return _TURNS.get(image.getexif().get(_ORIENTATION, 1))
-    except Exception:  # damaged EXIF data in a picture that is otherwise sound
-        return None
-
-
-def _scaled(image: Image.Image, side: int) -> Image.Image:
-    """The largest centred square, scaled with antialiasing."""
-    width, height = image.size
-    shorter = min(width, height)
-    left, top = (width - shorter) / 2, (height - shorter) / 2
-    box = (left, top, left + shorter, top + shorter)
-    return image.resize((side, side), Image.Resampling.BICUBIC, box, reducing_gap=2.0)
-
-
-def _flat(image: Image.Image) -> Image.Image:
-    """RGB of 8 bits, transparent parts on white."""
-    if image.mode in ("I", "F") or image.mode.startswith("I;16"):
-        return Image.fromarray(_eight_bits(image)).convert("RGB")
-    if image.has_transparency_data:
-        rgba = image.convert("RGBA")
-        white = Image.new("RGBA", rgba.size, "white")
-        return Image.alpha_composite(white, rgba).convert("RGB")
-    return image if image.mode == "RGB" else image.convert("RGB")
-
-
-def _eight_bits(image: Image.Image) -> NDArray[np.uint8]:
-    """Grey values of 16 or 32 bits scaled to 0..255.
-
-    The scale follows from the type where it can (16 bits: 65535 is white); floats in 0..1 and 0..255 keep their
-    meaning; any other range is stretched from its least to its greatest value.
-    """
-    values: NDArray[Any] = np.asarray(image).astype(np.float32)
-    if not np.isfinite(values).all():
-        raise Unusable("holds values that are not finite numbers")
-    low, high = float(values.min()), float(values.max())
-    if image.mode == "F" and low >= 0 and high <= 1:
-        values = values * 255
-    elif image.mode == "F" and low >= 0 and high <= 255:
-        pass
-    elif low >= 0 and high <= 65535:
-        values = values / 257
-    else:
-        values = (values - low) * (255 / (high - low or 1))
-    return np.asarray(np.rint(values), np.uint8)
-
-
-def _reason(error: Exception, path: Path) -> str:
-    """A short reason without the path, which is named beside it."""
-    if isinstance(error, PermissionError):
-        return "no permission to read it"
-    if isinstance(error, (Image.DecompressionBombError, Image.DecompressionBombWarning)):
-        return f"too large: more than {MOST_PIXELS // 10**6} million pixels"
-    if isinstance(error, UnidentifiedImageError):
-        return "not an image that can be read" if _size(path) else "an empty file"
-    text = str(error).replace(str(path), path.name).strip().splitlines()
-    return f"damaged: {text[0][:200]}" if text else f"damaged: {type(error).__name__}"
-
-
-def _size(path: Path) -> Any:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return None

@@ -24,9 +24,11 @@ from torch import Tensor
 
 from sartor.core.errors import BadInput
 from sartor.core.task import Labels
+from sartor.data.alike import Prints
 from sartor.data.base import Images, Index, Skipped, Tick, shown
-from sartor.data.decode import Unusable, in_order, shorter_side, square, workers
+from sartor.data.decode import in_order, shorter_side, workers
 from sartor.data.labels import counts, task_for
+from sartor.data.picture import Unusable, sized, square
 from sartor.data.sources.arrays import LEAST_SIDE, Arrays
 from sartor.data.sources.base import SIDES, Wish
 from sartor.data.split import check_counts
@@ -93,10 +95,14 @@ class Decoded(Images):
         val: Index | None = None,
         skipped: Sequence[Skipped] = (),
         native: int | None = None,
+        files: Sequence[str] = (),
+        sizes: NDArray[np.int32] | None = None,
+        prints: Prints | None = None,
     ) -> None:
         self.name, self.labels, self.class_names, self.skipped = name, labels, tuple(class_names), tuple(skipped)
         self.task = task_for(labels, class_names, shape[1], shape[0])
         self.test, self.val, self.native, self.digest_of = test, val, native, digest_of
+        self.files, self.sizes, self._prints = files, sizes, prints
         self._decode, self._digest = decode, digest
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="decode")
 
@@ -106,6 +112,10 @@ class Decoded(Images):
         for k, array in enumerate(in_order(self._pool, self._decode, (int(i) for i in index))):
             out[k] = array
         return torch.from_numpy(out)
+
+    def prints(self) -> Prints:
+        """As they were taken when the images were first read."""
+        return self._prints or super().prints()
 
     def digest(self) -> str:
         """As it was when they were first read."""
@@ -119,15 +129,16 @@ def open_files(listing: Listing, wish: Wish, memory: int | None = None) -> Image
         native = _native(listing)
         side = wish.image if wish.image is not None else photo_side(native, wish.largest)
         keep = len(listing.paths) * 3 * side * side <= (memory if memory is not None else memory_limit())
-        pixels, usable = _decode_all(listing, side, keep, wish.tick)
+        read, usable = _decode_all(listing, side, keep, wish.tick)
         usable.check()
     marks = {name: None if mask is None else np.flatnonzero(mask) for name, mask in usable.marks().items()}
     about: dict[str, Any] = {"name": usable.name, "skipped": usable.skipped, "native": native, **marks}
-    if pixels is not None:
-        return Arrays(pixels, usable.labels, usable.class_names, **about)
+    about |= {"files": [shown(os.path.relpath(p, usable.root)) for p in usable.paths], "sizes": read.sizes}
+    if read.pixels is not None:
+        return Arrays(torch.from_numpy(read.pixels), usable.labels, usable.class_names, **about)
     return Decoded(
         partial(_decode_again, usable.paths, side), (3, side), usable.labels, usable.class_names,
-        digest=_digest(usable, side), digest_of="files", threads=workers(), **about,
+        digest=_digest(usable, side), digest_of="files", threads=workers(), prints=read.prints, **about,
     )  # fmt: skip
 
 
@@ -164,14 +175,26 @@ def _native(listing: Listing) -> int:
     return int(np.median(known)) if known else 0
 
 
-def _decode_all(listing: Listing, side: int, keep: bool, tick: Tick) -> tuple[Tensor | None, Listing]:
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What is kept of the files that could be read."""
+
+    pixels: NDArray[np.uint8] | None
+    prints: Prints | None
+    sizes: NDArray[np.int32]
+
+
+def _decode_all(listing: Listing, side: int, keep: bool, tick: Tick) -> tuple[_Read, Listing]:
     """Decode every file; the pixels if they are to be kept, and the listing without the files that failed."""
     total, skipped, usable = len(listing.paths), list(listing.skipped), np.zeros(len(listing.paths), bool)
     out, good = np.empty((total if keep else 0, 3, side, side), np.uint8), 0
+    prints: list[Prints] = []
+    sizes = np.zeros((total, 2), np.int32)
 
-    def attempt(path: Path) -> NDArray[np.uint8] | str:
+    def attempt(path: Path) -> tuple[NDArray[np.uint8] | Prints, tuple[int, int]] | str:
         try:
-            return square(path, side)
+            pixels, size = sized(path, side)
+            return pixels if keep else Prints.of(pixels[None]), size
         except Unusable as error:
             return str(error)
 
@@ -180,8 +203,11 @@ def _decode_all(listing: Listing, side: int, keep: bool, tick: Tick) -> tuple[Te
             if isinstance(result, str):
                 skipped.append(Skipped(shown(os.path.relpath(path, listing.root)), result))
             else:
-                if keep:
-                    out[good] = result
+                kept, sizes[good] = result
+                if isinstance(kept, Prints):
+                    prints.append(kept)
+                else:
+                    out[good] = kept
                 usable[k], good = True, good + 1
             tick("decoding images", k + 1, total)
     failed = _unusable(skipped)
@@ -191,7 +217,8 @@ def _decode_all(listing: Listing, side: int, keep: bool, tick: Tick) -> tuple[Te
             f"at least half of the images in {shown(listing.root)} must be usable, but {len(failed)} of "
             f"{len(failed) + good} are not: {some}. Replace or remove these files."
         )
-    return (torch.from_numpy(out[:good]) if keep else None), listing.only(usable, skipped)
+    read = _Read(out[:good] if keep else None, Prints.joined(prints) if prints else None, sizes[:good])
+    return read, listing.only(usable, skipped)
 
 
 def _unusable(skipped: Sequence[Skipped]) -> list[Skipped]:

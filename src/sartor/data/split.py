@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,8 @@ Mask = NDArray[np.bool_]
 def split(images: Images, rng: np.random.Generator, val: float = 0.2, test: float = 0.15) -> Splits:
     """Shares `val` and `test` of every class, rounded, at least one image of it in each split.
 
-    A source that brings its own test or validation images keeps them, and that share is not used.
+    A source that brings its own test or validation images keeps them, and that share is not used. Of what is drawn
+    here, images that are alike stay together: else a network would be tested on what it was trained on.
     """
     own = {"val": images.val, "test": images.test}
     shares = [0.0 if own[name] is not None else share for name, share in (("val", val), ("test", test))]
@@ -36,7 +37,8 @@ def split(images: Images, rng: np.random.Generator, val: float = 0.2, test: floa
     check_counts(found, 1 + sum(share > 0 for share in shares), images.name, images.class_names)
     wanted = np.array([_sizes(count, *shares) for count in found.tolist()])
     draw = _by_class if images.labels.ndim == 1 else _by_rarest
-    parts = dict(zip(("train", "val", "test"), draw(images.labels, free, wanted, rng), strict=True))
+    parts = dict(zip(("train", "val", "test"), _together(images, draw(images.labels, free, wanted, rng)), strict=True))
+    _check_parts({name: part for name, part in parts.items() if own.get(name) is None}, images.name)
     parts |= {name: np.sort(index) for name, index in own.items() if index is not None}
     return Splits(*(parts[name].astype(np.int64) for name in ("train", "val", "test")))
 
@@ -77,6 +79,41 @@ def _by_rarest(labels: Labels, free: Mask, wanted: Index, rng: np.random.Generat
     rest = np.flatnonzero(placed < 0)
     placed[rest] = np.searchsorted(np.cumsum(size / size.sum()), (np.arange(len(rest)) + 0.5) / max(1, len(rest)))
     return [np.sort(rows[placed == part]) for part in range(3)]
+
+
+def _together(images: Images, parts: list[Index]) -> list[Index]:
+    """All images that are alike where most of them are; others with the same labels take the places they leave."""
+    place = np.full(len(images), -1)
+    for number, part in enumerate(parts):
+        place[part] = number
+    groups = [g[place[g] >= 0] for g in images.alike.groups(images.alike.near)]
+    groups = [g for g in groups if len(set(place[g].tolist())) > 1]
+    if not groups:
+        return parts
+    labels = [label.tobytes() for label in images.labels]
+    alone = place >= 0
+    alone[np.concatenate(images.alike.groups(images.alike.near))] = False
+    free: dict[tuple[bytes, int], list[int]] = {}
+    for i in np.flatnonzero(alone).tolist():
+        free.setdefault((labels[i], int(place[i])), []).append(i)
+    for group in groups:
+        target = int(np.bincount(place[group]).argmax())
+        for i in group[place[group] != target].tolist():
+            others = free.get((labels[i], target))
+            if others:
+                place[others.pop()] = place[i]
+            place[i] = target
+    return [np.flatnonzero(place == number) for number in range(3)]
+
+
+def _check_parts(parts: Mapping[str, Index], name: str) -> None:
+    """Refuse images so few of which differ that a part would be empty; a share of none is none."""
+    empty = [part for part, index in parts.items() if not len(index)]
+    if empty:
+        raise BadInput(
+            f"{name} must hold different images for train, validation and test, but so many are the same that none is "
+            f"left for {' and '.join(empty)}. `sartor audit` names them; add others."
+        )
 
 
 def check_counts(counts: NDArray[Any], least: int, name: str, class_names: Sequence[str], note: str = "") -> None:

@@ -5,6 +5,7 @@ Nothing here is a pickle, so a model folder from elsewhere can be opened safely.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,18 +17,22 @@ from torch import Tensor, nn
 
 from sartor.core.errors import BadInput, RunError, SartorError, require
 from sartor.core.task import Task
+from sartor.data import picture
 from sartor.deploy.module import INPUT, OUTPUT, Deployed, evaluating, onnx_graph, session
 from sartor.runs.directory import atomic, write_json
 from sartor.runs.schema import Preprocessing
+from sartor.version import __version__
 
 __all__ = [
     "Deployed",
     "OnnxModel",
+    "metadata_of",
     "export_onnx",
     "load_weights",
     "preprocessing",
     "save_weights",
     "write_labels",
+    "write_predict",
     "write_preprocessing",
 ]
 
@@ -35,7 +40,7 @@ Floats = NDArray[np.float32]
 _TOLERANCE = 1e-3  # relative to the largest logit; float32 rounding is near 1e-6
 
 
-def export_onnx(model: Deployed, task: Task, path: str | Path) -> float:
+def export_onnx(model: Deployed, task: Task, path: str | Path, metadata: Mapping[str, str] | None = None) -> float:
     """Write `model` as one ONNX file with a dynamic batch, and check it against PyTorch on random images.
 
     Returns the largest absolute difference between the two runtimes' logits. A difference that
@@ -45,8 +50,25 @@ def export_onnx(model: Deployed, task: Task, path: str | Path) -> float:
     graph = onnx_graph(model, (task.channels, task.image, task.image))
     error = _difference(model, graph, task)
     with atomic(path) as tmp:
-        tmp.write_bytes(graph)
+        tmp.write_bytes(_with(graph, metadata or {}))
     return error
+
+
+def metadata_of(task: Task, names: Sequence[str], **more: str) -> dict[str, str]:
+    """What a model file says of itself: what goes in, what comes out, who made it, and what identifies it (`more`)."""
+    return {
+        "labels": json.dumps(list(names), ensure_ascii=False), "task": task.kind, "output": task.output,
+        "input": f"{task.channels} x {task.image} x {task.image} pixels, 0 to 255", "precision": "float32",
+        "sartor": __version__, **more,
+    }  # fmt: skip
+
+
+def _with(graph: bytes, metadata: Mapping[str, str]) -> bytes:
+    """The model with its metadata, in the order of their names."""
+    onnx = require("onnx", "onnx")
+    model = onnx.load_model_from_string(graph)
+    onnx.helper.set_model_props(model, dict(sorted(metadata.items())))
+    return bytes(model.SerializeToString())
 
 
 def _difference(model: Deployed, graph: bytes, task: Task) -> float:
@@ -143,6 +165,12 @@ def write_preprocessing(
     """Write preprocessing.json, with the classes in the order of the logits, and the label files beside it."""
     write_json(Path(path), {"format": Preprocessing.FORMAT, **preprocessing(task, mean, std), "labels": list(names)})
     write_labels(Path(path).parent, names)
+
+
+def write_predict(path: str | Path) -> None:
+    """Write predict.py: how an image becomes pixels, and what the model beside it says of them, without Sartor."""
+    with atomic(Path(path)) as tmp:
+        tmp.write_text(Path(picture.__file__).read_text(encoding="utf-8"), encoding="utf-8")
 
 
 def write_labels(folder: str | Path, names: Sequence[str]) -> None:

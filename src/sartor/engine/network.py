@@ -52,12 +52,16 @@ def train_network(
         net.attach_auxiliary()  # type: ignore[operator]
         feed.engine.place(net)
 
+    weights = None
+    if recipe.balance:
+        weights = torch.from_numpy(feed.task.balance(feed.images.labels[splits.train])).to(feed.engine.device)
+
     def loss(x: Tensor, y: Tensor, drawn: StepDraw) -> dict[str, Tensor]:
         logits = net(x)
-        labels = feed.task.loss(logits, y, recipe.smoothing)
+        labels = feed.task.loss(logits, y, recipe.smoothing, weights)
         if head:
             inner: Any = net.auxiliary_logits
-            labels = labels + recipe.auxiliary * feed.task.loss(inner, y, recipe.smoothing)
+            labels = labels + recipe.auxiliary * feed.task.loss(inner, y, recipe.smoothing, weights)
             net.auxiliary_logits = None  # type: ignore[assignment] # kept, it would keep the step's whole graph
         if teacher is None:
             return {"loss": labels}

@@ -35,6 +35,7 @@ class Recipe:
     cycle_decay: float = 0.5
     power: float = 1.0  # of the cosine's annealing (sharpDARTS, arXiv:1903.09900); 1 is the plain cosine
     drop_path: float = 0.0  # probability at the end, rising linearly; for networks that have such paths
+    balance: bool = False  # whether all classes weigh alike in the loss, however many images each has
     auxiliary: float = 0.0  # weight of the auxiliary head's loss; for networks that have such a head
 
     def __post_init__(self) -> None:

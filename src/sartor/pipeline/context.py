@@ -44,8 +44,10 @@ from sartor.pipeline.options import (
     recorded,
 )
 from sartor.runs.clock import Clock
-from sartor.runs.directory import Run, atomic
+from sartor.runs.codec import encode
+from sartor.runs.directory import Run, atomic, read_file
 from sartor.runs.progress import Reporter
+from sartor.runs.schema import SplitsFile
 from sartor.solvers import solve
 from sartor.solvers.base import Problem, Solution
 from sartor.spaces.base import Shape, Space
@@ -137,20 +139,29 @@ class Search(Context):
         return {**super().config(), "method": recorded(METHODS, self.method), "space": recorded(SPACES, self.space)}
 
 
-def open_data_of(
-    given: Options, reporter: Reporter, engine: Engine, before: Mapping[str, Any] | None = None
-) -> tuple[Images, Splits, Feed]:
-    """The images, their splits and their batches; as `before` (a splits.json) has them if it is of the same images."""
+def read_images(given: Options, reporter: Reporter) -> Images:
+    """The images, of the size that suits the options."""
     with reporter.bar("reading images", 100) as bar:
-        images = open_data(
+        return open_data(
             given.data, given.image, lambda n, done, total: bar.to(100 * done // total), given.largest_image
         )
+
+
+def drawn(given: Options, images: Images) -> Splits:
+    """The splits that the options' seed draws."""
+    return split(images, Seeds(given.seed).rng("split"), given.val, given.test)
+
+
+def open_data_of(given: Options, reporter: Reporter, engine: Engine, before: Path) -> tuple[Images, Splits, Feed]:
+    """The images, their splits and their batches; as the run in `before` has them if it is of the same images."""
+    images = read_images(given, reporter)
     engine.set_threads(images.task.image)
-    seeds = Seeds(given.seed)
-    if before is not None and before.get("digest") == images.digest():
-        splits, (mean, std) = Splits.from_json(dict(before)), (before["mean"], before["std"])
+    seeds, known = Seeds(given.seed), before / SplitsFile.NAME
+    began = read_file(known, SplitsFile) if known.is_file() else None
+    if began is not None and began.digest == images.digest():
+        splits, mean, std = Splits.from_json(encode(began)), began.mean, began.std
     else:
-        splits = split(images, seeds.rng("split"), given.val, given.test)
+        splits = drawn(given, images)
         mean, std = statistics(images, splits.train)
     return images, splits, Feed(images, tuple(mean), tuple(std), seeds, engine)
 
@@ -166,7 +177,7 @@ def open_context(
     engine = engine or Engine(given.device, given.devices, given.nodes)
     run = Run(path, reporter, engine.rank == 0, engine.agree)
     reporter.silent = reporter.silent or engine.rank > 0
-    images, splits, feed = open_data_of(given, reporter, engine)
+    images, splits, feed = open_data_of(given, reporter, engine, path)
     train = {**preset(given.effort, given.device, method.paper(), len(splits.train)), **given.train_options}
     # What shares its weights with the search network must have its size.
     size = space.papers_size(images.task) if given.effort == "thorough" and not method.inherits else {}

@@ -14,23 +14,35 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
+from torch import nn
 
 from sartor.core.arch import Arch, canonical
 from sartor.core.errors import Infeasible, RunError, SolverError
 from sartor.core.quadratic import Limit, Quadratic
 from sartor.costs.base import CostTable
+from sartor.data.audit import audit
 from sartor.data.naming import describe
-from sartor.deploy.export import export_onnx, save_weights, write_preprocessing
+from sartor.deploy.export import export_onnx, metadata_of, save_weights, write_predict, write_preprocessing
 from sartor.engine import checkpoint
-from sartor.engine.evaluate import accuracy
+from sartor.engine.evaluate import accuracy, outputs
 from sartor.engine.network import Masks, settle_norms, train_network
 from sartor.engine.seeding import seeded
 from sartor.pipeline.context import Context
 from sartor.pipeline.cut import Cut, FitCut, chosen
 from sartor.pipeline.final import suited
-from sartor.runs.directory import Run, atomic
+from sartor.runs.directory import Run, atomic, sha256
 from sartor.runs.progress import Bar, span
-from sartor.runs.schema import FrontierFile, ModelFile, ScoreFile, SolutionFile, SplitsFile, TrainingFile, VerifyFile
+from sartor.runs.schema import (
+    AuditFile,
+    FrontierFile,
+    ModelFile,
+    ScoreFile,
+    SolutionFile,
+    SplitsFile,
+    TrainingFile,
+    VerifyFile,
+)
 from sartor.solvers import cheapest
 from sartor.solvers.base import Frontier, NotSeparable, Problem, Solution
 from sartor.solvers.frontier import frontier
@@ -49,7 +61,10 @@ def data(c: Context) -> list[str]:
         "mean": list(c.feed.mean), "std": list(c.feed.std),
         "skipped": [{"name": s.name, "reason": s.reason} for s in c.images.skipped],
     })  # fmt: skip
-    return ["splits.json", "config.toml"]  # the options too: a changed one would change what is resumed
+    found = audit(c.images, c.splits)
+    for line in found.lines():
+        c.run.log(line)
+    return ["splits.json", c.run.save(found), "config.toml"]  # options too: a changed one would change what is resumed
 
 
 def same_data(c: Context) -> None:
@@ -297,12 +312,31 @@ def train(cut: Cut) -> list[str]:
         after, kept = before, "inherited"
     cut.run.record(TrainingFile, {
         "history": history, "seconds": time.monotonic() - start, "inherited_val_accuracy": before, "kept": kept,
-        "metric": c.task.metric, "val_accuracy": after, "test_accuracy": accuracy(net, c.feed, c.splits.test),
-        **begin.facts,
+        "metric": c.task.metric, "val_accuracy": after, **_tested(c, net), **begin.facts,
     })  # fmt: skip
     if c.run.writer:
         checkpoint.save(cut.run.path / "model/trained.safetensors", net.state_dict())
     return files
+
+
+def _tested(c: Context, net: nn.Module) -> dict[str, Any]:
+    """What the network gets right of the test images: of all, of every class, and of those that are no copies."""
+    net.eval()
+    logits, labels = outputs(net, c.feed, c.splits.test)
+    by_class = c.task.by_class(logits, labels)
+    found: dict[str, Any] = {
+        "test_accuracy": c.task.measure(logits, labels), "per_class": by_class,
+        "balanced_accuracy": float(np.mean([value for value in by_class if value is not None])),
+    }  # fmt: skip
+    leaks = c.run.load(AuditFile).leaks if (c.run.path / AuditFile.NAME).is_file() else ()
+    unseen = torch.from_numpy(~np.isin(c.splits.test, leaks)).to(logits.device)
+    if leaks and unseen.any():
+        found["unseen_accuracy"] = c.task.measure(logits[unseen], labels[unseen])
+        c.run.log(
+            f"test {c.task.metric} {found['test_accuracy']:.2f} %; without the {len(leaks)} test images that equal, or "
+            f"nearly, one that was trained on: {found['unseen_accuracy']:.2f} %"
+        )
+    return found
 
 
 def _trained_before(cut: Cut, arch: Arch) -> Run | None:
@@ -330,15 +364,19 @@ def export(cut: Cut) -> list[str]:
     c, arch, folder = cut.context, chosen(cut.run), cut.run.path / "model"
     if c.run.writer:
         net = cut.trained()
-        error = export_onnx(c.deployed(net), c.task, folder / "model.onnx")
         save_weights(net, folder / "weights.safetensors")
+        # The certificate, which is made later, has the same two hashes, and this file's own.
+        hashes = {"weights_sha256": sha256(folder / "weights.safetensors"), "data_sha256": c.images.digest()}
+        told = metadata_of(c.task, c.images.class_names, **hashes)
+        error = export_onnx(c.deployed(net), c.task, folder / "model.onnx", told)
+        write_predict(folder / "predict.py")
         write_preprocessing(folder / "preprocessing.json", c.task, c.feed.mean, c.feed.std, c.images.class_names)
         cut.run.record(ModelFile, {
             **cut.described(), "task": c.task.to_json(), "architecture": arch.named(cut.space.choices),
             "picks": list(arch.picks), "string": cut.space.describe(arch), "onnx_error": error,
         })  # fmt: skip
     names = ("model.onnx", "weights.safetensors", "arch.json", "preprocessing.json", "labels.json", "labels.txt")
-    return [f"model/{name}" for name in names]
+    return [f"model/{name}" for name in (*names, "predict.py")]
 
 
 def verify(cut: Cut) -> list[str]:

@@ -10,6 +10,7 @@ from sartor.core.config import read_toml
 from sartor.runs.directory import Run, sha256
 from sartor.runs.schema import (
     Accuracy,
+    AuditFile,
     Certificate,
     Code,
     DataIdentity,
@@ -38,6 +39,9 @@ def certificate(base: Run, cut: Run) -> Certificate:
             validation=training.val_accuracy,
             before_fine_tuning=training.inherited_val_accuracy,
             metric=training.metric,
+            balanced=training.balanced_accuracy,
+            per_class=training.per_class,
+            unseen=training.unseen_accuracy,
         ),
         score=Proof(
             method=score.method,
@@ -66,6 +70,7 @@ def certificate(base: Run, cut: Run) -> Certificate:
         environment=base.load(Environment),
         seed=read_toml(base.path / "config.toml")["seed"],
         made=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        audit=base.load(AuditFile).findings if (base.path / AuditFile.NAME).is_file() else None,
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, final
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from sartor.core.errors import BadInput
@@ -37,6 +38,8 @@ class Arrays(Images):
         val: Index | None = None,
         skipped: Sequence[Skipped] = (),
         native: int | None = None,
+        files: Sequence[str] = (),
+        sizes: NDArray[np.int32] | None = None,
     ) -> None:
         n, channels, side, width = pixels.shape
         assert pixels.dtype == torch.uint8
@@ -46,7 +49,7 @@ class Arrays(Images):
         self.class_names = tuple(class_names)
         self.labels = labels
         self.test, self.val, self.native = test, val, native
-        self.skipped = tuple(skipped)
+        self.skipped, self.files, self.sizes = tuple(skipped), files, sizes
         self._pixels = pixels.contiguous()
         self._copies: dict[torch.device, Tensor] = {}
 

@@ -19,9 +19,9 @@ from PIL import Image
 
 from sartor.core.errors import BadInput
 from sartor.data.base import Images, Index
-from sartor.data.decode import Unusable, fitted, square
 from sartor.data.files import Decoded, memory_limit, photo_side
 from sartor.data.labels import from_values
+from sartor.data.picture import Unusable, fitted, square
 from sartor.data.sources.arrays import LEAST_SIDE, Arrays
 from sartor.data.sources.base import Source, Wish
 

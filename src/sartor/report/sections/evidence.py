@@ -11,6 +11,7 @@ from sartor.report.figures import Plot, Scale
 from sartor.report.files import Files
 from sartor.report.text import Html, Unit, amount, number, percent_suffix, seconds
 from sartor.runs.schema import (
+    AuditFile,
     Calibration,
     Correction,
     Device,
@@ -177,7 +178,7 @@ def _stages(files: Files) -> list[tuple[str, float, str]]:
 
 def data(files: Files) -> dict[str, Any] | None:
     """Classes, splits and what was skipped."""
-    splits = files.searched(SplitsFile)
+    splits, audit = files.searched(SplitsFile), files.searched(AuditFile)
     if splits is None:
         return None
     sizes = [("training", len(splits.train)), ("validation", len(splits.val)), ("test", len(splits.test))]
@@ -190,4 +191,21 @@ def data(files: Files) -> dict[str, Any] | None:
         "hidden": max(0, len(splits.classes) - _CLASSES),
         "count": len(splits.classes),
         "skipped": splits.skipped,
+        "per_class": _per_class(files, audit),
+        "audit": audit.lines() if audit else [],
+        "groups": [str(g) for g in audit.groups[:_CLASSES]] if audit else [],
     }
+
+
+def _per_class(files: Files, audit: AuditFile | None) -> dict[str, Any] | None:
+    """How many images every class has and what is right of its test images, the worst first."""
+    trained = files.own(TrainingFile)
+    if audit is None or trained is None or trained.per_class is None:
+        return None
+    found = zip(audit.classes, audit.per_class, trained.per_class, strict=False)
+    rows = sorted(found, key=lambda row: -1.0 if row[2] is None else row[2])[:_CLASSES]
+    balanced = trained.balanced_accuracy
+    return {
+        "rows": [(name, number(count), "" if value is None else f"{value:.1f} %") for name, count, value in rows],
+        "mean": None if balanced is None else f"{balanced:.1f} %", "metric": trained.metric,
+    }  # fmt: skip

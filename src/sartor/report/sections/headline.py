@@ -7,7 +7,7 @@ from typing import Any
 from sartor.core.units import TIME
 from sartor.report.files import Files
 from sartor.report.text import Unit, amount, number, percent_suffix, wilson
-from sartor.runs.schema import SplitsFile, TrainingFile, Verified, VerifyFile
+from sartor.runs.schema import AuditFile, SplitsFile, TrainingFile, Verified, VerifyFile
 
 _ROUGH = 0.5  # a Kendall correlation below this leaves more than a quarter of all pairs in the wrong order
 _DRIFT = 0.05  # a change of the machine's speed worth a word
@@ -209,7 +209,15 @@ def _about_data(files: Files) -> list[str]:
     if data is None:
         return []
     skipped, tests = len(data.skipped), len(data.test)
-    found = []
+    found, audit, trained = [], files.searched(AuditFile), files.own(TrainingFile)
+    if audit and audit.leaks:
+        unseen = trained.unseen_accuracy if trained else None
+        found.append(
+            f"{len(audit.leaks)} of the {tests} test images equal, or nearly, one that was trained on"
+            + ("." if trained is None or unseen is None else f"; without them: {trained.metric} {unseen:.1f} %.")
+        )
+    if audit and audit.findings.contradictions:
+        found.append(f"{audit.findings.contradictions} images equal, or nearly, one with other labels: see “The data”.")
     if skipped:
         files_were = "1 file was" if skipped == 1 else f"{skipped} files were"
         found.append(f"{files_were} skipped as unreadable; they are named under “The data”.")

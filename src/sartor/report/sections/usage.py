@@ -11,21 +11,13 @@ from sartor.report.text import Html, esc, option
 from sartor.runs.schema import Environment, Preprocessing
 
 _ONNX = """\
-import json
-import numpy as np
-import onnxruntime
-from PIL import Image, ImageOps
+import sys
 
-folder = {model}
-labels = json.load(open(folder + "labels.json", encoding="utf-8"))
-session = onnxruntime.InferenceSession(folder + "model.onnx", providers=["CPUExecutionProvider"])
+sys.path.append({model})
+from predict import classify  # a file beside the model: needs numpy, pillow and onnxruntime, no Sartor
 
-image = ImageOps.exif_transpose(Image.open("photo.jpg")).convert("{mode}")
-image = ImageOps.fit(image, ({side}, {side}), Image.Resampling.BICUBIC)  # {resize}
-pixels = np.asarray(image, np.float32){transpose}[None]  # {layout}, values {low} to {high}; {where}
-logits = session.run(None, {{"{name}": pixels}})[0][0]
-probabilities = np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
-print(labels[probabilities.argmax()], probabilities.max())"""
+for found in classify(["photo.jpg"]):
+    print(found["label"], found["probabilities"])"""
 
 _SARTOR = """\
 import sartor
@@ -61,8 +53,10 @@ def usage(files: Files) -> dict[str, Any]:
     """Snippets to copy, and what identifies this result."""
     spec = files.own(Preprocessing)
     snippets = [("Python, with Sartor", _filled(_SARTOR, files, {}))]
+    if (files.path / "model/predict.py").is_file():
+        snippets.append(("Plain ONNX Runtime", _filled(_ONNX, files, {})))
     if spec:
-        snippets += [("Plain ONNX Runtime", _onnx(files, spec)), ("PyTorch", _torch(files, spec))]
+        snippets.append(("PyTorch", _torch(files, spec)))
     snippets.append(("Command line", Html(f"sartor predict {here(files, 'sh')} photo.jpg")))
     return {
         "snippets": snippets,
@@ -76,17 +70,6 @@ def _filled(text: str, files: Files, values: dict[str, Any]) -> Html:
     """A snippet with escaped values and the folder, which is the only HTML in it."""
     safe = {k: esc(v) for k, v in values.items()}
     return Html(esc(text).format(here=here(files, "py"), model=here(files, "py", inside="/model/"), **safe))
-
-
-def _onnx(files: Files, spec: Preprocessing) -> Html:
-    colour, inside = spec.channels == 3, spec.normalisation.in_graph
-    low, high = spec.input.range
-    return _filled(_ONNX, files, {
-        "mode": "RGB" if colour else "L", "side": spec.image, "resize": spec.resize,
-        "transpose": ".transpose(2, 0, 1)" if colour else "[None]", "layout": spec.input.layout,
-        "low": f"{low:g}", "high": f"{high:g}", "name": spec.input.name,
-        "where": "the model normalises them itself" if inside else "then normalise: see below",
-    })  # fmt: skip
 
 
 def _torch(files: Files, spec: Preprocessing) -> Html:

@@ -5,6 +5,11 @@ field a default, a renamed one its older name (`formerly`).
 """
 
 from sartor.runs.codec import RunFile
+from sartor.runs.schema.audit import FEW as FEW
+from sartor.runs.schema.audit import AuditFile as AuditFile
+from sartor.runs.schema.audit import Findings as Findings
+from sartor.runs.schema.audit import Group as Group
+from sartor.runs.schema.audit import Member as Member
 from sartor.runs.schema.budget import FrontierFile as FrontierFile
 from sartor.runs.schema.budget import Input as Input
 from sartor.runs.schema.budget import Measured as Measured

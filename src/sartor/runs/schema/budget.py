@@ -76,6 +76,9 @@ class TrainingFile(RunFile):
     test_accuracy: float
     given_val_accuracy: float | None = None
     metric: str = "accuracy"  # what these percentages are: the task's
+    per_class: tuple[float | None, ...] | None = None  # of the test images; None of a class that has none there
+    balanced_accuracy: float | None = None  # their mean
+    unseen_accuracy: float | None = None  # without test images that equal, or nearly, one that was trained on
 
 
 @dataclass(frozen=True)

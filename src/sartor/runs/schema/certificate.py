@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from sartor.runs.codec import RunFile, rest
+from sartor.runs.schema.audit import Findings
 from sartor.runs.schema.budget import Verified
 from sartor.runs.schema.search import Correction, Environment, Quality
 from sartor.runs.schema.shapes import Device
@@ -21,6 +22,9 @@ class Accuracy:
     validation: float | None  # None: the validation images were trained on too
     before_fine_tuning: float | None
     metric: str = "accuracy"
+    balanced: float | None = None  # the mean over the classes of the test images
+    per_class: tuple[float | None, ...] | None = None
+    unseen: float | None = None  # of the test images without those that equal, or nearly, one that was trained on
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,7 @@ class Certificate(RunFile):
     environment: Environment
     seed: int
     made: str
+    audit: Findings | None = None
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,118 @@
+"""Which images are the same, and which nearly: by hashes, so that a data set is not compared pair by pair.
+
+Equal pixels have equal hashes. Images that are nearly the same (encoded again, scaled, a little brighter) have nearly
+the same low frequencies: a discrete cosine transform's 63 lowest coefficients without the mean. Their signs are a
+perceptual hash; two that differ in at most 7 bits agree in one byte at least, so only images that share a byte are
+compared, and only coefficients that correlate to 0.99 make them alike.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+Index = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+LEAST_SIDE = 16  # pixels: below, different images may well look alike
+_FREQUENCIES = 8  # in either direction
+_BITS, _CORRELATION = 7, 0.99  # nearly the same: at most so many signs differ, at least so much agrees
+_MANY, _NEIGHBOURS = 100_000, 2000  # images from which on bands are wider; how many of one band an image is compared to
+_BLANK = 8  # levels of 255: images that differ by no more show nothing
+_FLAT, _PLAIN = 2, 0.6  # a smaller step between neighbours is none; with more than this share of none, it is a drawing
+
+
+@dataclass(frozen=True, slots=True)
+class Prints:
+    """What is kept of images to find them again."""
+
+    exact: NDArray[np.uint64]  # a hash of all pixels
+    form: NDArray[np.float32]  # (N, 63): the low frequencies, of length 1
+    blank: Mask  # of one colour
+    plain: Mask  # too little detail to call two of them nearly the same
+
+    @classmethod
+    def of(cls, pixels: NDArray[np.uint8]) -> Prints:
+        """Of images (N, C, S, S)."""
+        pixels = np.ascontiguousarray(pixels)
+        exact = [hashlib.blake2b(image, digest_size=8).digest() for image in pixels]
+        flat = pixels.reshape(*pixels.shape[:2], -1)
+        blank = (flat.max(2).astype(int) - flat.min(2) <= _BLANK).all(1)
+        grey, side = np.einsum("ncij->nij", pixels, dtype=np.float32) / pixels.shape[1], pixels.shape[-1]
+        waves = np.cos(np.pi * np.outer(np.arange(_FREQUENCIES), np.arange(side) + 0.5) / side).astype(np.float32)
+        form = (waves @ grey @ waves.T).reshape(len(pixels), -1)[:, 1:]
+        length = np.linalg.norm(form, axis=1, keepdims=True)
+        plain = (np.abs(np.diff(grey, axis=2)) < _FLAT).mean((1, 2)) > _PLAIN
+        return cls(np.frombuffer(b"".join(exact), np.uint64), form / np.maximum(length, 1e-6), blank, blank | plain)
+
+    @classmethod
+    def joined(cls, parts: list[Prints]) -> Prints:
+        """One after another."""
+        return cls(*(np.concatenate([getattr(p, name) for p in parts]) for name in cls.__slots__))
+
+
+@dataclass(frozen=True, slots=True)
+class Alike:
+    """Images that belong together have the same number in `exact`, or in `near`, which counts equal ones as near."""
+
+    exact: Index
+    near: Index
+    blank: Mask
+    plain: Mask
+
+    def groups(self, numbers: Index) -> list[Index]:
+        """The images of every group of two or more, in order."""
+        order = np.argsort(numbers, kind="stable")
+        parts = np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1)
+        return sorted((p for p in parts if len(p) > 1), key=lambda p: int(p[0]))
+
+
+def alike(prints: Prints, side: int) -> Alike:
+    """Which images belong together; blank ones to none, those too small or plain only where they are equal."""
+    count = len(prints.exact)
+    own = np.arange(count)
+    _, first, number = np.unique(prints.exact, return_index=True, return_inverse=True)
+    exact = np.where(prints.blank, own, first[number]).astype(np.int64)
+    plain = np.ones(count, bool) if side < LEAST_SIDE else prints.plain
+    near, once = exact, np.flatnonzero((exact == own) & ~plain)
+    if len(once) > 1:
+        lead = own.copy()
+        lead[once] = once[_lead(prints.form[once])]
+        near = lead[exact]
+    return Alike(exact, near, prints.blank, plain)
+
+
+def _lead(form: NDArray[np.float32]) -> Index:
+    """For every image the first of those that it is nearly the same as, directly or through others."""
+    powers = np.uint64(1) << np.arange(form.shape[1], dtype=np.uint64)
+    hashes = np.where(form > 0, powers, np.uint64(0)).sum(1, dtype=np.uint64)
+    width = 8 if len(form) <= _MANY else 16  # wider bands make smaller groups, and find fewer differing bits
+    number = np.arange(len(form))
+    for shift in range(0, 64, width):
+        band = (hashes >> np.uint64(shift)) & np.uint64((1 << width) - 1)
+        order = np.lexsort((hashes, band))
+        band = band[order]
+        for step in range(1, min(len(form), _NEIGHBOURS)):
+            same = np.flatnonzero(band[step:] == band[:-step])
+            if not len(same):
+                break
+            a, b = order[same], order[same + step]
+            close = np.bitwise_count(hashes[a] ^ hashes[b]) <= _BITS
+            a, b = a[close], b[close]
+            close = (number[a] != number[b]) & (np.einsum("nk,nk->n", form[a], form[b]) >= _CORRELATION)
+            if close.any():
+                number = _merged(number, a[close], b[close])
+    return np.asarray(np.unique(number, return_index=True)[1][number], np.int64)
+
+
+def _merged(number: Index, a: Index, b: Index) -> Index:
+    """Groups in which every image of `a` is together with that of `b`, numbered without gaps."""
+    size = len(number)
+    edges = coo_array((np.ones(len(a)), (number[a], number[b])), shape=(size, size))
+    found = connected_components(edges, directed=False)[1]
+    return np.asarray(np.unique(found[number], return_inverse=True)[1], np.int64)
