@@ -280,6 +280,17 @@ def test_without_a_budget_the_methods_own_selection_decides(finished, tmp_path):
         sartor.solve(result.path)
 
 
+def test_a_space_of_frames_without_shared_weights_is_searched_solved_trained_and_drawn(tmp_path):
+    space = {"name": "edge", "widths": [8, 16], "heads": [0]}
+    options = {"train": tiny.QUICK["train"], "space": space, "params": "8K", "method": {"name": "random"}}
+    result = sartor.fit(tiny.npz(tmp_path), out=tmp_path / "run", **options)
+    assert result.certificate["fits"] and result.certificate["score"]["proven_optimal"]
+    assert result.certificate["costs"]["params"]["measured"] <= 8000
+    words, page = result.certificate["string"], (tmp_path / "run" / "report.html").read_text()
+    assert words.startswith(("r6_s1_x3 stem", "r8_s1_x3 stem")) and words.endswith("head0")
+    assert words in page and all(title in page for title in ("Stem", "Stage 3", " deep", "wide"))
+
+
 def test_impossible_budgets_name_the_least_before_anything_is_trained(finished, mine, tmp_path):
     with pytest.raises(Infeasible, match=r"params <= 10 K cannot be met.*needs is \d+(\.\d+)? K"):
         sartor.solve(mine, params="10K")
