@@ -213,6 +213,9 @@ def test_the_command_line_prints_the_certificate(bars, tmp_path):
 def test_without_a_budget_lambda_decides_and_a_run_that_prunes_nothing_says_so(bars, tmp_path, monkeypatch):
     made = from_mapping({"model": "nets:plain", "data": str(bars)}).completed(200)
     assert made.strength == 1 / 200
+    assert made.training.teacher
+    paper = from_mapping({"model": "nets:plain", "data": str(bars), "effort": "thorough"}).completed(60_000)
+    assert (paper.rounds, paper.epochs, paper.training.teacher) == (10, 10, False)  # B.2.1
     assert (
         from_mapping({"model": "nets:plain", "data": str(bars), "budgets": {"params": "50%"}}).completed(200).strength
         == 1e-5

@@ -63,8 +63,9 @@ class Compression(Options):
 
     @property
     def training(self) -> Final:
-        """How the compressed network is fine-tuned: with the given one as its teacher."""
-        made: Final = build(Final, {"images": "train", "teacher": True, **self.train_options}, "train")
+        """How the compressed network is fine-tuned: with the given one as its teacher, which the paper has not."""
+        usual = {"images": "train", "teacher": self.effort != "thorough"}
+        made: Final = build(Final, {**usual, **self.train_options}, "train")
         return made
 
     def given_recipe(self, epochs: int) -> Recipe:
