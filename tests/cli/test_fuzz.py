@@ -7,7 +7,6 @@ data and runs that would lead so far are not among the values.
 import os
 import random
 import shlex
-import time
 
 import numpy as np
 import pytest
@@ -83,15 +82,13 @@ def fuzz(sartor, seed, count):
     """Run so many lines; every one that ended otherwise than with 0 or 2."""
     rng, names, wrong = random.Random(seed), list(commands(typer.main.get_command(app))), []
     for _ in range(count):
-        words, start = line(rng, names), time.monotonic()
+        words = line(rng, names)
         try:
             code, _, err = sartor(*words)
         except Exception as error:
             code, err = repr(error), ""
         if code not in (0, 2) or "Traceback" in err:
             wrong.append(f"sartor {shlex.join(words)}: {code}")
-        if time.monotonic() - start > 20:
-            wrong.append(f"sartor {shlex.join(words)}: took {time.monotonic() - start:.0f} s")
     return wrong
 
 

@@ -19,7 +19,7 @@ from sartor.costs.base import Price
 from sartor.runs.directory import write_json
 
 _FORMAT = 1
-_SAVE_EVERY = 2.0  # seconds
+_SAVE_EVERY = 0.5  # seconds
 
 
 @dataclass
