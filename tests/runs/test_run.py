@@ -197,9 +197,18 @@ def test_a_link_out_of_the_run_is_refused_and_its_file_stays(run, tmp_path, name
     victim.write_text("precious")
     run.path.mkdir()
     (run.path / name).symlink_to(victim)
-    with pytest.raises(RunError, match="a link stands where a file of the run belongs"), run.locked():
-        run.log("text")
+    with pytest.raises(RunError, match="a link stands where a file of the run belongs"):
+        run.log("text") if name == "log.txt" else run.locked().__enter__()
     assert victim.read_text() == "precious"
+
+
+def test_a_folder_of_the_run_that_is_a_link_elsewhere_is_refused_before_anything_is_written(run, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    run.path.mkdir()
+    (run.path / "model").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(RunError, match=r"run/model is a link that leads out of the run directory"), run.locked():
+        run.write("model/labels.json", ["a"])
+    assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
 def test_a_pipe_in_place_of_the_lock_is_not_waited_for(run):

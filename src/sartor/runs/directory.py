@@ -117,6 +117,17 @@ def sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
+def refuse_links(root: Path) -> None:
+    """Stop at a link that leads out of the directory, and at what is no file: pipes and devices."""
+    whole = root.resolve()
+    for folder, folders, files in os.walk(root):
+        for path in (Path(folder, name) for name in (*folders, *files)):
+            if path.is_symlink() and not path.resolve().is_relative_to(whole):
+                raise RunError(f"{path} is a link that leads out of the run directory. Put what it points to there.")
+            if not path.is_dir() and path.exists() and not path.is_file():
+                raise RunError(f"{path} must be a file or a folder, but is a pipe or a device. Remove it.")
+
+
 class Run:
     """One run directory. Only the first process of a distributed run writes (`writer`)."""
 
@@ -164,6 +175,7 @@ class Run:
                 raise RunError(
                     f"{self.path} is in use by another process. Wait for it or choose another --out."
                 ) from error
+            refuse_links(self.path)
             self.mend()
             yield
 
