@@ -21,6 +21,17 @@ def test_fit_finds_the_line():
     assert line.to_json()["held_out_worst_error"] < 1e-9
 
 
+def test_the_overhead_of_timing_parts_alone_is_found_where_networks_have_more_or_fewer():
+    n = np.arange(4, 16) % 7 + 3.0
+    bare = np.linspace(1, 9, 12)
+    line = fit((bare + 0.1 * n).tolist(), (0.5 + 1.2 * bare).tolist(), n.tolist(), 0.15)
+    assert (line.overhead, line.scale, line.intercept) == pytest.approx((0.1, 1.2, 0.5))
+    assert max(map(abs, line.left_out)) < 1e-9
+    assert Fit.from_json(line.to_json()) == line
+    assert fit((bare + 0.1 * n).tolist(), (0.5 + 1.2 * bare).tolist()).overhead == 0
+    assert fit((bare + 0.1 * n)[:8].tolist(), (0.5 + 1.2 * bare)[:8].tolist(), n[:8].tolist(), 0.15).overhead == 0
+
+
 def test_fit_survives_json_and_nonsense_does_not():
     line = fit([1.0, 2.0, 4.0, 5.0], [1.1, 2.0, 4.1, 5.3])
     assert Fit.from_json(line.to_json()) == line

@@ -46,6 +46,9 @@ class Price:
         """A counted price has no spread."""
         return cls(value, value, value)
 
+    def __sub__(self, less: float) -> Price:
+        return Price(*(max(v - less, 0.0) for v in (self.value, self.low, self.high)))
+
     def __mul__(self, factor: float) -> Price:
         return Price(self.value * factor, self.low * factor, self.high * factor)
 

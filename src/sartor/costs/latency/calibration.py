@@ -16,6 +16,7 @@ from sartor.core.quadratic import Quadratic
 from sartor.spaces.base import Space
 
 Array = NDArray[np.float64]
+_ENOUGH = 10  # networks by which an overhead can be told from an intercept
 
 
 def networks(space: Space, size: Quadratic, count: int, rng: np.random.Generator) -> list[Arch]:
@@ -59,13 +60,17 @@ def _allowed(space: Space, arch: Arch) -> bool:
 
 @dataclass(frozen=True)
 class Fit:
-    """``whole network = intercept + scale * sum of its parts``, with the relative errors of the fit."""
+    """``whole network = intercept + scale * sum of its parts``, with the relative errors of the fit.
+
+    A part that is timed alone pays `overhead` that it does not pay inside a network; the prices summed are without it.
+    """
 
     intercept: float
     scale: float
     errors: tuple[float, ...]
     left_out: tuple[float, ...]  # each network's error when the fit has not seen it
     ranks: float  # Spearman's correlation of the sums with the measurements
+    overhead: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
         """For CostTable.calibration."""
@@ -77,6 +82,7 @@ class Fit:
             "held_out_median_error": float(np.median(np.abs(self.left_out))),
             "held_out_worst_error": float(np.max(np.abs(self.left_out))),
             "spearman": self.ranks,
+            "overhead_ms": self.overhead,
         }
 
     @classmethod
@@ -84,25 +90,46 @@ class Fit:
         """Read what `to_json` wrote; None where that is something else, since a fit can be made again."""
         try:
             errors, left_out = (tuple(map(float, data[k])) for k in ("errors", "held_out_errors"))
-            intercept, scale, ranks = (float(data[k]) for k in ("intercept_ms", "scale", "spearman"))
+            names = ("intercept_ms", "scale", "spearman", "overhead_ms")
+            intercept, scale, ranks, overhead = (float(data[k]) for k in names)
         except (KeyError, TypeError, ValueError):
             return None
-        usable = np.isfinite([intercept, scale]).all() and scale > 0
-        return cls(intercept, scale, errors, left_out, ranks) if usable else None
+        usable = np.isfinite([intercept, scale, overhead]).all() and scale > 0 <= overhead
+        return cls(intercept, scale, errors, left_out, ranks, overhead) if usable else None
 
 
-def fit(sums: Sequence[float], measured: Sequence[float]) -> Fit:
-    """Least squares of the relative errors; held-out errors by leaving one network out at a time."""
+def fit(
+    sums: Sequence[float], measured: Sequence[float], counts: Sequence[float] | None = None, most: float = 0.0
+) -> Fit:
+    """Least squares of the relative errors; held-out errors by leaving one network out at a time.
+
+    With the number of parts of every network, the overhead of timing a part is found too, of at most `most`.
+    """
     x, y = np.asarray(sums, np.float64), np.asarray(measured, np.float64)
-    intercept, scale = _line(x, y, float(x.min()))
+    n = np.zeros(len(x)) if counts is None else np.asarray(counts, np.float64)
+    tried = np.linspace(0.0, most, 16) if len(x) >= _ENOUGH and np.ptp(n) > 0 < most else np.zeros(1)
+    everything = np.ones(len(x), bool)
+    intercept, scale, overhead = _best(x, y, n, tried, everything)
     left_out = []
     for i in range(len(x)):
-        rest = np.arange(len(x)) != i
-        a, b = _line(x[rest], y[rest], float(x.min()))
-        left_out.append(float((a + b * x[i]) / y[i] - 1))
-    errors = (intercept + scale * x) / y - 1
-    ranks = np.corrcoef(rankdata(x), rankdata(y))[0, 1] if np.ptp(x) > 0 < np.ptp(y) else 0.0
-    return Fit(intercept, scale, tuple(errors.tolist()), tuple(left_out), float(ranks))
+        a, b, o = _best(x, y, n, tried, np.arange(len(x)) != i)
+        left_out.append(float((a + b * (x[i] - o * n[i])) / y[i] - 1))
+    bare = x - overhead * n
+    errors = (intercept + scale * bare) / y - 1
+    ranks = np.corrcoef(rankdata(bare), rankdata(y))[0, 1] if np.ptp(bare) > 0 < np.ptp(y) else 0.0
+    return Fit(intercept, scale, tuple(errors.tolist()), tuple(left_out), float(ranks), overhead)
+
+
+def _best(x: Array, y: Array, n: Array, tried: Array, of: NDArray[np.bool_]) -> tuple[float, float, float]:
+    """Intercept, scale and the overhead with the least errors, by the networks `of` alone."""
+    found = []
+    for overhead in tried.tolist():
+        bare = x - overhead * n
+        if bare.min() <= 0 < overhead:
+            break
+        a, b = _line(bare[of], y[of], float(bare.min()))
+        found.append((float(np.square((a + b * bare[of]) / y[of] - 1).sum()), a, b, overhead))
+    return min(found)[1:]
 
 
 def _line(x: Array, y: Array, least: float) -> tuple[float, float]:

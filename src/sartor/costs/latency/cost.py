@@ -4,9 +4,10 @@ A table is made in one sitting: every distinct part, a do-nothing graph of every
 reference and a number of whole networks are timed together in interleaved rounds (`_timing`). A
 part's price is its time less that of doing nothing at its input shape, since a network pays the
 runtime's overhead once and not once a part. The whole networks, built and exported as they would
-be deployed, then fix ``intercept + scale * sum of parts`` (`_calibration`), and that is what the
-table's quadratic form predicts. Of parts that belong to a kind (`Part.kind`) a designed sample is timed and the others'
-prices follow from it (`model`): a space may have thousands.
+be deployed, then fix ``intercept + scale * sum of parts`` (`_calibration`), each part less what timing
+it alone adds, and that is what the table's quadratic form predicts. Of parts that belong to a kind
+(`Part.kind`) a designed sample is timed and the others' prices follow from it (`model`): a space may
+have thousands.
 """
 
 from __future__ import annotations
@@ -166,9 +167,11 @@ class Latency(Cost):
         times = self._times(builds, sitting, rng, tick)
         _enter(book, missing, known, times, self.rounds)
         prices, error = _inferred({k: book.prices[known[k]][0] for k in timed}, traits)
-        sums = priced(space, parts, prices).batch([a.picks for a in chosen])
+        picks = [a.picks for a in chosen]
+        sums, sizes = (priced(space, parts, p).batch(picks) for p in (prices, dict.fromkeys(each, Price.exact(1.0))))
         measured = [float(np.median(times[f"network {i}"])) for i in range(len(chosen))]
-        line = fit(sums.tolist(), measured)
+        least = float(np.quantile([p.value for p in prices.values()], 0.05))
+        line = fit(sums.tolist(), measured, sizes.tolist(), least)
         notes = line.to_json() | {
             "networks": [list(a.picks) for a in chosen],
             "measured_ms": measured,
@@ -295,6 +298,6 @@ def _table(
     space: Space, parts: list[Part], prices: Mapping[str, Price], line: Fit, identity: Mapping[str, Any], notes: Any
 ) -> CostTable:
     """Prices as they count inside a network: ``form = intercept + sum of prices``."""
-    scaled = {k: p * line.scale for k, p in prices.items()}
+    scaled = {k: (p - line.overhead) * line.scale for k, p in prices.items()}
     form = priced(space, parts, scaled) + Quadratic(space.sizes, line.intercept)
     return CostTable("latency", TIME, scaled, form, dict(identity), dict(notes))
