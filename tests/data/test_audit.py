@@ -4,6 +4,7 @@ import hashlib
 import io
 import json
 from collections import Counter
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,13 +17,18 @@ from torch import nn
 import sartor
 from sartor.cli.main import app
 from sartor.core.seeds import Seeds
+from sartor.core.task import MultiLabel
 from sartor.data.audit import audit
 from sartor.data.open import open_data
 from sartor.data.sources.arrays import Arrays, from_arrays
 from sartor.data.split import split
-from sartor.engine.evaluate import accuracy
+from sartor.engine.evaluate import accuracy, outputs
+from sartor.engine.network import train_network
+from sartor.engine.recipe import Recipe
 from sartor.pipeline import stages
 from sartor.report.build import build
+from sartor.runs.directory import Run
+from sartor.runs.progress import Reporter
 
 SIDE = 40
 
@@ -221,3 +227,22 @@ def test_rare_classes_weigh_as_much_where_that_is_asked_for():
     each = nn.functional.cross_entropy(logits, torch.from_numpy(labels), reduction="none").numpy()
     expected = np.mean([each[labels == k].mean() for k in range(3)])
     assert task.loss(logits, torch.from_numpy(labels), weights=weights).item() == pytest.approx(expected, rel=1e-5)
+    many = MultiLabel(2, 8)
+    rows = np.array([[1, 1], [0, 1], [0, 1], [0, 0]], np.float32)
+    assert many.balance(rows).tolist() == pytest.approx([3, 1 / 3])
+    signs = torch.zeros(4, 2)  # every decision undecided: what has a label then weighs as much as what has not
+    weighed = many.loss(signs, torch.from_numpy(rows), weights=torch.from_numpy(many.balance(rows))).item()
+    assert weighed == pytest.approx(np.log(2) * (3 + 3 + 1 + 1) / 4)
+
+
+def test_training_takes_the_balance_that_it_is_asked_for(tmp_path):
+    job, found = tiny.job(tmp_path / "job"), []
+    rare = job.splits.train[(job.feed.images.labels[job.splits.train] != 2) | (np.arange(len(job.splits.train)) < 6)]
+    for balance in (False, True):
+        torch.manual_seed(0)
+        net, run = nn.Sequential(nn.Flatten(), nn.Linear(64, 3)), Run(tmp_path / str(balance), Reporter(silent=True))
+        recipe = Recipe(epochs=3, batch=16, lr=0.05, augment="none", balance=balance)
+        train_network(net, None, recipe, job.feed, replace(job.splits, train=rare), run, "net")
+        logits, _ = outputs(net, job.feed, rare)
+        found.append(logits.softmax(1)[:, 2].mean().item())
+    assert found[1] > 1.1 * found[0]  # the rare class is thought of more
