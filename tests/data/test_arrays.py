@@ -6,9 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from sartor.core.errors import BadInput
 from sartor.data.open import open_data
+from sartor.data.picture import square
 from sartor.data.sources.arrays import fit_square, from_arrays
 from sartor.data.sources.npz import open_npz
 
@@ -177,3 +179,11 @@ def test_the_shared_cifar_parts_open_as_one_source():
     images = open_data(folder)
     assert images.test is not None
     assert (len(images), len(images.test), images.task.classes, images.task.image) == (20_000, 4_000, 10, 32)
+
+
+def test_arrays_are_scaled_as_files_are(tmp_path):
+    ramp = np.add.outer(np.arange(40) * 3, np.arange(40) * 2).astype(np.uint8)
+    picture = np.stack([ramp, ramp.T, np.roll(ramp, 7, 0)])
+    Image.fromarray(picture.transpose(1, 2, 0)).save(tmp_path / "a.png")
+    scaled = from_arrays(picture[None].repeat(6, 0), [0, 1] * 3, image=24).pixels(np.array([0]))[0].numpy()
+    assert np.abs(scaled.astype(int) - square(tmp_path / "a.png", 24)).max() <= 1

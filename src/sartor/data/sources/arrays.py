@@ -135,7 +135,7 @@ def fit_square(pixels: Tensor, side: int | None) -> Tensor:
         out = torch.empty((*pixels.shape[:2], *target), dtype=torch.uint8)
         for start in range(0, len(pixels), 1024):  # float32 copies of a piece at a time
             piece = pixels[start : start + 1024].float()
-            piece = F.interpolate(piece, target, mode="bilinear", antialias=True, align_corners=False)
+            piece = F.interpolate(piece, target, mode="bicubic", antialias=True, align_corners=False)  # as Pillow
             out[start : start + 1024] = piece.round_().clamp_(0, 255).to(torch.uint8)
         pixels = out
     top, left = (pixels.shape[-2] - side) // 2, (pixels.shape[-1] - side) // 2
