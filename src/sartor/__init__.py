@@ -11,7 +11,7 @@ Importing the package does not import torch; that happens when something needs i
 from __future__ import annotations
 
 from sartor.api.result import Result, load
-from sartor.api.run import audit, compare, compress, fit, solve
+from sartor.api.run import audit, compare, compress, fit, solve, verify
 from sartor.core.arch import Arch, Choice
 from sartor.core.errors import BadInput, Diverged, Infeasible, MissingDependency, RunError, SartorError, SolverError
 from sartor.core.quadratic import Limit, Quadratic
@@ -20,7 +20,7 @@ from sartor.version import __version__ as __version__
 
 __all__ = [
     # the main job
-    "fit", "solve", "compress", "compare", "audit", "load", "Result",
+    "fit", "solve", "compress", "compare", "audit", "verify", "load", "Result",
     # what methods, costs and solvers speak
     "Arch", "Choice", "Limit", "Quadratic", "Task",
     # errors

@@ -73,6 +73,11 @@ def test_a_smaller_certified_network_comes_out(done, bars):
     probabilities = torch.softmax(logits, 1).detach().numpy()
     for row, found in zip(probabilities, done.predict(x), strict=True):
         assert [found["probabilities"][n] for n in done.labels] == pytest.approx(row.tolist(), abs=1e-4)
+    # all that it claims can be checked again; without trust in its code, all but the network
+    trusted, found = sartor.verify(done.path, data=str(bars), trust_code=True), sartor.verify(done.path)
+    assert [line for line in (*trusted.lines, *found.lines) if line.state == "differs"] == []
+    rebuilt = {line.what: line.state for line in found.lines}["the rebuilt network"]
+    assert rebuilt == "cannot be checked" and not any(line.what == "the rebuilt network" for line in trusted.lines)
     # finished: the same call changes nothing; other options are refused
     stamp = (done.path / "certificate.json").read_bytes()
     compressed(bars, done.path)

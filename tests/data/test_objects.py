@@ -208,8 +208,8 @@ def test_a_reference_to_code_is_called_and_opened(tmp_path, monkeypatch):
     with pytest.raises(BadInput, match="ZeroDivisionError"):
         open_data("photos_of_mine:broken")
     with pytest.raises(BadInput, match="trust"):
-        refuse_code("photos_of_mine:load")
-    refuse_code("photos/")
+        refuse_code({"data": "photos_of_mine:load"})
+    refuse_code({"data": "photos/", "space": {"name": "mobile"}})
 
 
 def test_images_that_are_open_already_are_taken_as_they_are():

@@ -37,3 +37,4 @@ def test_its_runs_are_opened_only_when_their_code_is_trusted(folder):
     assert "--trust-code" in refused.stderr
     solved = pages.command(folder, "solve", "runs/mine", "--params", "4k", "--trust-code", "--quiet")
     assert solved.returncode == 0, solved.stderr
+    assert "importing my_net:MyNet" in solved.stderr

@@ -349,7 +349,15 @@ def test_what_was_tried_is_told(fabricate):
 READ = [
     k
     for k in FILES
-    if k not in (schema.Environment, schema.ModelFile, schema.BaselineFile, schema.StagesFile, schema.TrialsFile)
+    if k
+    not in (
+        schema.Environment,
+        schema.ModelFile,
+        schema.BaselineFile,
+        schema.StagesFile,
+        schema.TrialsFile,
+        schema.Signature,
+    )
 ]
 
 

@@ -13,7 +13,7 @@ from sartor.core.arch import Arch
 from sartor.core.errors import BadInput, RunError
 from sartor.core.task import MultiLabel, Task
 from sartor.runs.codec import decode, encode, to_file
-from sartor.runs.directory import Run, read_file
+from sartor.runs.directory import Run, read_file, refuse_links
 from sartor.runs.schema import Certificate, FrontierFile, Preprocessing, ScoreFile, SolutionFile
 from sartor.solvers.base import Frontier
 
@@ -34,6 +34,7 @@ class Result:
             raise RunError(
                 f"{self.path} holds no finished network. Run `sartor fit` with --out {self.path} to its end."
             )
+        refuse_links(self.path)
         self._run = Run(self.path)
 
     def __repr__(self) -> str:
@@ -72,6 +73,7 @@ class Result:
         """The cost tables of the search."""
         from sartor.costs.base import CostTable
 
+        Run(self._search).done("costs")
         return {p.stem: read_file(p, CostTable) for p in sorted((self._search / "costs").glob("*.json"))}
 
     @cached_property
@@ -122,7 +124,11 @@ class Result:
         from sartor.insight.factors import drawn
         from sartor.spaces.drawing import Drawing
 
-        learnt, given = read_file(self._search / ScoreFile.NAME, ScoreFile), self._run.load(SolutionFile).drawing
+        self._checked("solve")
+        Run(self._search).done("search")
+        path = self._search / ScoreFile.NAME
+        learnt, given = read_file(path, ScoreFile).checked(path), self._run.load(SolutionFile).drawing
+        self.arch.check(learnt.score.sizes, str(self.path / SolutionFile.NAME))
         costs = {name: table.form.around(self.arch) for name, table in self.tables.items()}
         drawing = decode(Drawing, given or {}, f"{SolutionFile.NAME}: drawing")
         found = explain(learnt.explained.around(self.arch), learnt.choices, costs, parse=drawn(drawing))

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from sartor.deploy.runtimes.base import Runtime
     from sartor.methods.base import Method
     from sartor.runs.schema import AuditFile, CompareFile
+    from sartor.runs.verification import Verification
     from sartor.solvers.base import Solver
     from sartor.spaces.base import Space
 
@@ -168,6 +169,29 @@ def audit(data: object, *, quiet: bool | None = None, **options: Any) -> AuditFi
     given = from_mapping({"data": _path(data), **options})
     images = read_images(given, Reporter(quiet))
     return look(images, drawn(given, images))
+
+
+def verify(
+    run: str | Path,
+    *,
+    data: object = None,
+    here: bool = False,
+    trust_code: bool = False,
+    signed_by: str | Path | None = None,
+) -> Verification:
+    """Everything that a finished run claims, checked again from its directory alone; or a further budget of it.
+
+    Hashes, what files say of each other, costs counted again from the ONNX file, the proof of optimality repeated. With
+    `data` the test accuracy is measured again from model.onnx, with `here` the latency on this machine; `signed_by` is
+    the public key (a PEM file) of whoever must have signed the certificate.
+    """
+    from sartor.compression.given import reopen
+    from sartor.pipeline.verification import Ask
+    from sartor.pipeline.verification import verify as check
+
+    path = Path(run)
+    key = None if signed_by is None else Path(signed_by)
+    return check(path, lambda: reopen(path, trusted=trust_code), Ask(_path(data), here, key, trust_code))
 
 
 def _given(**values: Any) -> dict[str, Any]:

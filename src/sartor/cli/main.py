@@ -15,14 +15,14 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from sartor.cli import audit, bench, compare, compress, show, tables
+from sartor.cli import audit, bench, compare, compress, show, tables, verify
 from sartor.cli.app import AsJson, Quiet, RunPath, app, given, overridden
 from sartor.cli.options import Budgets, Costs, Solver, TrustCode, named_budgets
 from sartor.core.errors import BadInput, SartorError
 from sartor.version import __version__
 
 # Importing a file of commands adds them to `app`.
-__all__ = ["app", "audit", "bench", "compare", "compress", "main", "tables"]
+__all__ = ["app", "audit", "bench", "compare", "compress", "main", "tables", "verify"]
 _INTERRUPTED, _TERMINATED = 130, 143  # 128 and the number of the signal
 # What the system says of a disk or a path that a person gave, and not of a mistake of ours.
 _REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.ENAMETOOLONG)
@@ -131,7 +131,12 @@ def predict(
 def report(run: RunPath, as_json: AsJson = False) -> None:
     """Write report.html anew from the run's files."""
     from sartor.report.build import build
+    from sartor.report.files import Files
+    from sartor.runs.directory import Run
 
+    files = Files.open(run)
+    for folder in dict.fromkeys((files.base, files.path)):
+        Run(folder).check()
     page = build(run)
     show.emit({"report": str(page)}, as_json, lambda: [str(page)])
 

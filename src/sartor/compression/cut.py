@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from sartor.compression.given import Given
+from sartor.compression.given import Given, reopen
 from sartor.compression.rounds import Sparse, table
 from sartor.compression.space import Widths
 from sartor.compression.structures import layers, view
@@ -22,7 +22,8 @@ from sartor.costs.base import Cost, CostTable, Tick
 from sartor.engine import checkpoint
 from sartor.pipeline.cut import Cut, Start
 from sartor.pipeline.options import share_of
-from sartor.runs.schema import BaselineFile, ScoreFile
+from sartor.runs.codec import encode
+from sartor.runs.schema import BaselineFile, Rule, ScoreFile
 
 _TIMED = 600  # parts, at most, whose cost is measured
 
@@ -71,6 +72,10 @@ class Narrowing(Cut):
         """What the kept channels are worth."""
         return self.space.score
 
+    def rebuilt(self) -> nn.Module:
+        """The given network, cut by the plan that was written."""
+        return reopen(self.run.path, copy.deepcopy(self.context.net))
+
     def price(self, cost: Cost, tick: Tick) -> CostTable:
         """The cost's table over the space."""
         return table(self.context, cost, self.space, super().price(cost, tick))
@@ -88,6 +93,7 @@ class Narrowing(Cut):
                 "facts": {"structures": list(options.structures), "strength": options.strength},
                 "choices": [{"name": x.name, "options": x.options, "needs": x.needs} for x in self.space.choices],
                 "score": self.space.score.to_json(),
+                "rules": [encode(Rule.of(rule)) for rule in self.space.rules],
             },
         )
         return ["model/plan.json", "score.json"]

@@ -18,7 +18,7 @@ from sartor.core import config
 from sartor.core.errors import BadInput, RunError, SartorError
 from sartor.core.registry import load
 from sartor.core.task import Task
-from sartor.data.naming import refuse_code
+from sartor.data.naming import named_code, refuse_code
 from sartor.deploy.export import load_weights
 from sartor.deploy.module import evaluating
 from sartor.engine.device import Engine
@@ -26,10 +26,11 @@ from sartor.engine.seeding import seeded
 from sartor.pipeline.context import Context, open_data_of
 from sartor.pipeline.rebuild import rebuild
 from sartor.runs.clock import Clock
-from sartor.runs.codec import decode
-from sartor.runs.directory import Run, read_json
+from sartor.runs.directory import Run, read_json, refuse_links
 from sartor.runs.progress import Reporter
+from sartor.runs.schema import ModelFile
 
+_DEEPEST = 50  # compressions of compressions
 PICKLES = (".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt")
 
 
@@ -57,10 +58,11 @@ def inherited(options: dict[str, Any]) -> dict[str, Any]:
     path = Path(model) / "config.toml"
     if not path.is_file():
         raise RunError(f"{model} is not a run directory: it has no config.toml. Give the folder named by --out.")
+    Run.open(model).done("data")  # refuses a config.toml that was changed
     before = config.read_toml(path)
     kept: dict[str, Any] = {k: before[k] for k in ("data", "image", "val", "test", "seed", "threads") if k in before}
     if "data" not in options:
-        refuse_code(kept.get("data"))
+        refuse_code(kept)
     return {**kept, **options}
 
 
@@ -80,7 +82,9 @@ def open_given(
     return Given(given, run, images, splits, feed, given.made_costs(), given.training, Clock(run, None), net)
 
 
-def open_network(model: str, task: Task, weights: str | None = None, trusted: bool = False) -> nn.Module:
+def open_network(
+    model: str, task: Task, weights: str | None = None, trusted: bool = False, inside: tuple[Path, ...] = ()
+) -> nn.Module:
     """The network that `model` names: ``package.module:function``, or a run directory (`trusted`: see `reopen`)."""
     path = Path(model)
     if path.suffix.lower() in PICKLES:
@@ -93,29 +97,49 @@ def open_network(model: str, task: Task, weights: str | None = None, trusted: bo
             raise BadInput(
                 f"--weights are for a network that a function makes, but {model} brings its own. Leave it out."
             )
-        return reopen(path, trusted=trusted)
+        return reopen(path, None, trusted, inside)
     net = _make(model, task)
     if weights is not None:
         load_weights(net, weights)
     return net
 
 
-def reopen(path: Path, module: nn.Module | None = None, trusted: bool = False) -> nn.Module:
+def reopen(
+    path: Path, module: nn.Module | None = None, trusted: bool = False, inside: tuple[Path, ...] = ()
+) -> nn.Module:
     """The network of any finished run: a fit's, or a compression's, which is the given one cut by its plan.
 
     `module` is the given network, where it was a module rather than a factory or a run directory. Code that the run's
-    files name is imported only where they are `trusted`.
+    files name is imported only where they are `trusted`. `inside` are the runs that were made from this one.
     """
-    described = read_json(path / "model/arch.json")
-    if "given" not in described:
+    run = Run(path)
+    refuse_links(path)
+    if not (run.done("solve") and run.done("export")):
+        raise RunError(f"{path} holds no finished network. Run the same command again to finish it.")
+    described = run.load(ModelFile)
+    if trusted:
+        Reporter().imports(named_code({"given": described.given, "space": described.space}))
+    if described.given is None:
         return rebuild(path, trusted)
-    task = decode(Task, described["task"], "arch.json: ")
-    if module is None and ":" in described["given"]:
-        load(described["given"], trusted=trusted)
-    net = module if module is not None else open_network(described["given"], task, None, trusted)
-    net = apply(net, Plan.from_json(read_json(path / "model/plan.json")))
+    if module is None and ":" in described.given:
+        load(described.given, trusted=trusted)
+    if path.resolve() in inside or len(inside) > _DEEPEST:
+        raise RunError(
+            f"{path} must be made from another network, but names {described.given}, which leads back to it."
+        )
+    if module is None:
+        module = open_network(described.given, described.task, None, trusted, (*inside, path.resolve()))
+    net = _cut_by(module, path / "model/plan.json")
     load_weights(net, path / "model/weights.safetensors")
     return net.eval()
+
+
+def _cut_by(net: nn.Module, plan: Path) -> nn.Module:
+    """The network after the plan in a file; a plan for another network is refused by the file's name."""
+    try:
+        return apply(net, Plan.from_json(read_json(plan)))
+    except (BadInput, ValueError, IndexError, AttributeError, AssertionError, RuntimeError) as error:
+        raise RunError(f"{plan} must be a plan for the given network, but: {error}") from error
 
 
 def _make(model: str, task: Task) -> nn.Module:

@@ -32,6 +32,11 @@ class Arch:
         """The readable form: name of the choice -> name of its option; inactive choices are left out."""
         return {c.name: c.options[p] for c, p in zip(choices, self.picks, strict=True) if active(c, self.picks)}
 
+    def check(self, sizes: Sequence[int], where: str) -> None:
+        """Refuse an architecture that was read from a file `where` and is none over choices of these sizes."""
+        if len(self.picks) != len(sizes) or not all(0 <= p < n for p, n in zip(self.picks, sizes, strict=True)):
+            raise BadInput(f"{where} must pick one of {tuple(sizes)} options for every choice, but picks {self.picks}.")
+
 
 def active(choice: Choice, picks: Sequence[int]) -> bool:
     """Whether the decision has any effect on the network that `picks` describes."""

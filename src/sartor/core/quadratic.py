@@ -57,6 +57,8 @@ class Quadratic:
         tables: list[Array] = [np.asarray(self.constant, np.float64), *linear.values(), *pairs.values()]
         if not all(np.isfinite(t).all() for t in tables):
             raise BadInput("every coefficient of a quadratic must be a finite number.")
+        if self.errors is not None and self.errors.sizes != self.sizes:
+            raise BadInput(f"the errors of a quadratic over {self.sizes} must be of the same sizes.")
         if self.cases and (len(self.cases),) != self.sizes[:1]:
             raise BadInput(f"cases must be one for each option of choice 0 of {self.sizes}, but are {len(self.cases)}.")
         for case in self.cases:

@@ -47,7 +47,7 @@ class Task:
     def variant(data: Mapping[str, Any]) -> type[Task]:
         """The kind of task that `to_json` wrote; runs older than the second kind say nothing of it."""
         kind = data.get("kind", Task.kind)
-        if kind not in KINDS:
+        if not isinstance(kind, str) or kind not in KINDS:
             raise RunError(f"a task must be {' or '.join(KINDS)}, but is {kind!r}. Install a newer Sartor.")
         return KINDS[kind]
 

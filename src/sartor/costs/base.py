@@ -95,7 +95,7 @@ class CostTable:
         try:
             prices = {str(k): Price(*map(float, v)) for k, v in data["prices"].items()}
             form, kind = Quadratic.from_json(data["form"]), Kind.from_json(data["kind"])
-            return cls(str(data["cost"]), kind, prices, form, data["device"], data["calibration"])
+            return cls(str(data["cost"]), kind, prices, form, dict(data["device"]), dict(data["calibration"]))
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise BadInput(f"this is not a cost table as Sartor writes it: {error!r}.") from error
 

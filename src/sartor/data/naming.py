@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from sartor.core.registry import load
@@ -21,7 +22,20 @@ def describe(given: object) -> str:
     return str(given) if isinstance(given, str | Path) else f"{OBJECT}{type(given).__qualname__}"
 
 
-def refuse_code(given: object) -> None:
-    """Stop where data that a file names is code, which opening it would run."""
-    if is_code(given):
-        load(str(given), trusted=False)
+def named_code(options: Mapping[str, object]) -> list[str]:
+    """The code that options name, which using them would run: as data, as a plug-in, or inside one."""
+    found = [text for key, value in options.items() if key != "data" for text in _texts(value)]
+    return [*found, str(options["data"])] if is_code(options.get("data")) else found
+
+
+def refuse_code(options: Mapping[str, object]) -> None:
+    """Stop where options that a file gives name code."""
+    for text in named_code(options):
+        load(text, trusted=False)
+
+
+def _texts(value: object) -> list[str]:
+    """Every text with a colon, however deep: to a registry each is a reference."""
+    if isinstance(value, Mapping | list):
+        return [text for inner in (value.values() if isinstance(value, Mapping) else value) for text in _texts(inner)]
+    return [value] if isinstance(value, str) and ":" in value else []

@@ -29,7 +29,9 @@ __all__ = [
     "metadata_of",
     "export_onnx",
     "load_weights",
+    "matching",
     "preprocessing",
+    "read_safetensors",
     "save_weights",
     "write_labels",
     "write_predict",
@@ -107,7 +109,14 @@ def load_weights(model: nn.Module, path: str | Path) -> dict[str, str]:
 
     The model is changed only when the whole file fits it.
     """
-    tensors, metadata = _read_safetensors(Path(path))
+    tensors, metadata = matching(model, path)
+    model.load_state_dict(tensors)
+    return metadata
+
+
+def matching(model: nn.Module, path: str | Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors and metadata of a safetensors file that fits `model`; one that does not is refused."""
+    tensors, metadata = read_safetensors(Path(path))
     wanted = model.state_dict()
     missing, unknown = sorted(wanted.keys() - tensors.keys()), sorted(tensors.keys() - wanted.keys())
     if missing or unknown:
@@ -121,11 +130,11 @@ def load_weights(model: nn.Module, path: str | Path) -> dict[str, str]:
                 f"{name} in {path} must be {target.dtype} of shape {tuple(target.shape)}, "
                 f"but is {tensor.dtype} of shape {tuple(tensor.shape)}."
             )
-    model.load_state_dict(tensors)
-    return metadata
+    return tensors, metadata
 
 
-def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+def read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Every tensor of a safetensors file by name, and its metadata."""
     from safetensors import SafetensorError, safe_open
 
     try:

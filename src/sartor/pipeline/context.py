@@ -6,12 +6,13 @@ import copy
 import dataclasses
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -25,6 +26,7 @@ from sartor.core.task import Task
 from sartor.costs.base import Cost
 from sartor.data.augment import statistics
 from sartor.data.base import Images, Splits
+from sartor.data.naming import named_code
 from sartor.data.open import open_data
 from sartor.data.split import split
 from sartor.deploy.module import Deployed
@@ -160,10 +162,22 @@ def open_data_of(given: Options, reporter: Reporter, engine: Engine, before: Pat
     began = read_file(known, SplitsFile) if known.is_file() else None
     if began is not None and began.digest == images.digest():
         splits, mean, std = Splits.from_json(encode(began)), began.mean, began.std
+        _check(splits, images, mean, std)
     else:
         splits = drawn(given, images)
         mean, std = statistics(images, splits.train)
     return images, splits, Feed(images, tuple(mean), tuple(std), seeds, engine)
+
+
+def _check(splits: Splits, images: Images, mean: Sequence[float], std: Sequence[float]) -> None:
+    """Refuse splits from a file that are none of these images."""
+    every = np.concatenate([splits.train, splits.val, splits.test])
+    parts = all(map(len, (splits.train, splits.val, splits.test))) and len(np.unique(every)) == len(every)
+    channels = images.task.channels
+    if not parts or not 0 <= every.min() <= every.max() < len(images):
+        raise RunError(f"{SplitsFile.NAME} must cut {len(images)} images into three parts, but does not. Restore it.")
+    if len(mean) != channels or len(std) != channels or min(std) <= 0:
+        raise RunError(f"{SplitsFile.NAME} must have a mean and a deviation above 0 a channel. Restore it.")
 
 
 def open_context(
@@ -245,8 +259,9 @@ def reopened(
     if values.get("kind") == "compression":
         raise RunError(f"{path} is a compression: its budget decided its rounds. Run `sartor compress` with another.")
     given = from_mapping(values, trusted)
+    reporter.imports(named_code(values))
     limits = parse_budgets(budgets or {}, given.costs)
     names = [*sorted(p.stem for p in (run.path / "costs").glob("*.json")), *limits]
-    kept = {n: given.costs.get(n, Plug(n)) for n in names}
+    kept = {n: given.costs.get(n, Plug(n, {}, trusted)) for n in names}
     given = dataclasses.replace(given, costs=kept, devices=1, nodes=1, **more)
     return open_context(given, path, reporter, timed=False), {n: float(v) for n, v in limits.items()}

@@ -14,11 +14,12 @@ from sartor.core.arch import Arch, tag
 from sartor.core.errors import Infeasible
 from sartor.core.quadratic import Limit, Quadratic
 from sartor.costs.base import Cost, CostTable, Measured, Tick, cache_folder
+from sartor.deploy.export import load_weights
 from sartor.engine import checkpoint
 from sartor.methods.base import start_file
 from sartor.pipeline.context import Context, Search
-from sartor.runs.directory import Run
-from sartor.runs.schema import ScoreFile, SolutionFile
+from sartor.runs.directory import Run, read_file
+from sartor.runs.schema import ModelFile, ScoreFile, SolutionFile
 from sartor.spaces.base import Space
 from sartor.spaces.supernet import new_supernet
 
@@ -90,6 +91,16 @@ class Cut(ABC):
         net.load_state_dict(checkpoint.load(self.run.path / "model/trained.safetensors"))
         return net.cpu().eval()
 
+    def rebuilt(self) -> nn.Module:
+        """The exported network, made again from the model folder's own files."""
+        net = self.network(Arch(self.run.load(ModelFile).picks))
+        load_weights(net, self.run.path / "model/weights.safetensors")
+        return net.cpu().eval()
+
+    def known_space(self) -> Space | None:
+        """The space where it is at hand without work."""
+        return None
+
     # costs -------------------------------------------------------------------------------------
 
     def price(self, cost: Cost, tick: Tick) -> CostTable:
@@ -100,9 +111,7 @@ class Cut(ABC):
         """The cost tables, with the corrections that this budget's measurements brought."""
         own = {n: self.run.path / f"{n}.json" for n in self.context.costs}
         return {
-            n: CostTable.from_json(
-                self.run.read(path.name) if path.exists() else self.context.run.read(f"costs/{n}.json")
-            )
+            n: read_file(path if path.exists() else self.context.run.path / f"costs/{n}.json", CostTable)
             for n, path in own.items()
         }
 
@@ -177,9 +186,13 @@ class FitCut(Cut):
         """The one that was searched."""
         return self.context.space
 
+    def known_space(self) -> Space:
+        """The one that was searched."""
+        return self.space
+
     def goal(self) -> Quadratic:
         """The score that the search stage wrote."""
-        return Quadratic.from_json(self.context.run.read("score.json")["score"])
+        return self.context.run.load(ScoreFile).checked(self.context.run.path / ScoreFile.NAME).score
 
     def tried(self) -> dict[Arch, float]:
         """As the search stage wrote them; the last trial of a network knows it best."""

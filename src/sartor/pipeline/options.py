@@ -42,6 +42,8 @@ class Plug:
     @classmethod
     def of(cls, value: Any, default: Any, trusted: bool = True) -> Plug:
         """From what is written for a group: its plug-in alone, or its options with the plug-in as ``name``."""
+        if not trusted and isinstance(value, Mapping):
+            refuse_code(value)
         if not isinstance(value, Mapping):
             return cls(value, {}, trusted)
         group = dict(value)
@@ -245,7 +247,7 @@ def read(values: Mapping[str, Any], cls: type[Kind], trusted: bool = True) -> Ki
     """
     flat = dict(values)
     if not trusted:
-        refuse_code(flat.get("data"))
+        refuse_code(flat)
     if "train" in flat:
         flat["train_options"] = flat.pop("train")
     costs = flat["costs"] = read_costs(flat.get("costs") or {}, trusted)

@@ -15,6 +15,7 @@ from sartor.pipeline import stages
 from sartor.pipeline.context import Context, open_context, record, reopened
 from sartor.pipeline.cut import Cut, FitCut
 from sartor.pipeline.options import Fit, Plug
+from sartor.pipeline.verification import Ask, verify
 from sartor.runs.certificate import certificate
 from sartor.runs.clock import Clock
 from sartor.runs.directory import Run
@@ -22,6 +23,7 @@ from sartor.runs.progress import Reporter
 from sartor.runs.schema import VerifyFile
 
 _ROUNDS = 6  # solve, train and verify again after a measured overrun, at most so often
+_PROVING = 3.0  # seconds for proving the optimum again at the end
 _AGAIN = ("solve", "train", "export", "verify")
 
 
@@ -101,8 +103,22 @@ def finish(cut: Cut, more: Callable[[], object] = lambda: None) -> None:
     if run.writer and not run.done("certificate"):
         run.save(certificate(cut.context.run, run))
         run.finish("certificate", ["certificate.json"], 0.0)
-    if run.writer and not (run.path / "report.html").is_file():
+    if run.writer and not run.intact("report"):
         report(run.path, run)
+    if run.writer:
+        check(cut)
+
+
+def check(cut: Cut) -> None:
+    """The end of every run: all that it claims is checked again from its files; what differs is an error."""
+    found = verify(cut.run.path, cut.rebuilt, Ask(trusted=True, recount=False, seconds=_PROVING), cut.known_space())
+    cut.run.reporter.say(f"checked again: {found.summary()}")
+    if not found.holds:
+        wrong = [line for line in found.lines if line.state == "differs"]
+        raise RunError(
+            f"{cut.run.path} does not hold what it claims: {wrong[0].what}: {wrong[0].expected or 'intact'} expected, "
+            f"{wrong[0].found} found. `sartor verify {cut.run.path}` lists everything."
+        )
 
 
 def until_it_fits(cut: Cut) -> None:
@@ -125,17 +141,13 @@ def until_it_fits(cut: Cut) -> None:
 
 def report(path: Path, run: Run | None = None) -> Path | None:
     """Write report.html, a pure function of the directory; None (and a word) where Jinja is missing."""
-    run = run or Run.open(path)
-    start = time.monotonic()
     try:
         from sartor.report.build import build
 
-        page = build(path)
+        return build(path)
     except MissingDependency as error:
-        run.log(f"the report is left out: {error} Then: sartor report {path}")
+        (run or Run.open(path)).log(f"the report is left out: {error} Then: sartor report {path}")
         return None
-    run.finish("report", ["report.html"], time.monotonic() - start)
-    return page
 
 
 def _summary(c: Context) -> str:

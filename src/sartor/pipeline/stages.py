@@ -31,12 +31,14 @@ from sartor.engine.seeding import seeded
 from sartor.pipeline.context import Context
 from sartor.pipeline.cut import Cut, FitCut, chosen
 from sartor.pipeline.final import suited
+from sartor.runs.codec import encode
 from sartor.runs.directory import Run, atomic, sha256
 from sartor.runs.progress import Bar, span
 from sartor.runs.schema import (
     AuditFile,
     FrontierFile,
     ModelFile,
+    Rule,
     ScoreFile,
     SolutionFile,
     SplitsFile,
@@ -64,14 +66,15 @@ def data(c: Context) -> list[str]:
     found = audit(c.images, c.splits)
     for line in found.lines():
         c.run.log(line)
-    return ["splits.json", c.run.save(found), "config.toml"]  # options too: a changed one would change what is resumed
+    # The options too: a changed one would change what is resumed.
+    return ["splits.json", c.run.save(found), "config.toml", "env.json"]
 
 
 def same_data(c: Context) -> None:
     """Refuse to go on with other images than the run began with: its splits and weights would mean something else."""
-    began = c.run.read("splits.json")
-    splits = {name: index for name, index in began.items() if name in ("train", "val", "test")}
-    if began.get("digest") != c.images.digest() or splits != c.splits.to_json():
+    began = c.run.load(SplitsFile)
+    splits = {"train": list(began.train), "val": list(began.val), "test": list(began.test)}
+    if began.digest != c.images.digest() or splits != c.splits.to_json():
         raise RunError(
             f"{describe(c.options.data)} has changed since {c.run.path} was begun ({c.images.digest_of} and labels "
             "differ). Restore it, or choose another --out."
@@ -106,7 +109,7 @@ def search(cut: FitCut) -> list[str]:
     c.run.record(ScoreFile, {
         "method": c.config()["method"]["name"], "unit": found.unit, "quality": found.quality, "facts": found.facts,
         "choices": [{"name": x.name, "options": x.options, "needs": x.needs} for x in c.space.choices],
-        "score": found.score.to_json(),
+        "score": found.score.to_json(), "rules": [encode(Rule.of(rule)) for rule in c.space.rules],
     })  # fmt: skip
     return ["score.json", *found.files]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,9 @@ from sartor.report.sections.trials import trials
 from sartor.report.sections.usage import here, usage
 from sartor.report.sections.why import why
 from sartor.report.text import Html
-from sartor.runs.directory import atomic
+from sartor.runs.directory import Run, atomic
 
+NAME = "report.html"
 _FOLDER = Path(__file__).parent
 
 # A new section is a function here and a block of the same name in page.html, which has their order. One that does not
@@ -37,7 +39,7 @@ SECTIONS: tuple[Callable[[Files], Any], ...] = (
 
 def build(path: Path) -> Path:
     """Write report.html into a run directory or a further budget's folder (RUN/cuts/SLUG)."""
-    path = Path(path)
+    path, start = Path(path), time.monotonic()
     jinja2 = require("jinja2", "report")
     files = Files.open(path)
     sections = {make.__name__: make(files) for make in SECTIONS}
@@ -59,10 +61,11 @@ def build(path: Path) -> Path:
         policy=_policy(script),
         run=Html(here(files, "sh", up=True)),
     )
-    target = path / "report.html"
+    target = path / NAME
     with atomic(target) as tmp:
         # A folder's name may hold bytes that are no text; they become question marks rather than an error.
         tmp.write_bytes(page.encode("utf-8", "replace"))
+    Run(path).finish("report", [NAME], time.monotonic() - start)
     return target
 
 

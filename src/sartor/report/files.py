@@ -15,7 +15,7 @@ from sartor.core.quadratic import Quadratic
 from sartor.core.units import COUNT, TIME, Kind
 from sartor.costs.base import CostTable
 from sartor.runs.codec import RunFile, decode, rest
-from sartor.runs.directory import read_file
+from sartor.runs.directory import read_file, refuse_links
 from sartor.runs.schema import (
     Calibration,
     Certificate,
@@ -64,6 +64,7 @@ class Files:
         """Find the search that belongs to a folder; refuse what is no run directory or holds no network yet."""
         if not path.is_dir():
             raise RunError(f"{path} must be a run directory made by `sartor fit`, but there is no such folder.")
+        refuse_links(path)
         base = path
         if path.absolute().parent.name == "cuts" and not (path / "config.toml").is_file():
             base = path.absolute().parent.parent
@@ -106,8 +107,11 @@ class Files:
 
     @cached_property
     def solution(self) -> SolutionFile:
-        """The chosen network."""
-        return read_file(self.path / SolutionFile.NAME, SolutionFile)
+        """The chosen network; picks that are none of the search's choices are refused."""
+        found = read_file(self.path / SolutionFile.NAME, SolutionFile)
+        if self.learnt is not None:
+            found.arch.check(self.learnt.score.sizes, str(self.path / SolutionFile.NAME))
+        return found
 
     @property
     def verified(self) -> dict[str, Verified]:
@@ -123,7 +127,8 @@ class Files:
     @property
     def learnt(self) -> ScoreFile | None:
         """What the search learnt; None where its file is missing."""
-        return self.searched(ScoreFile)
+        found = self.searched(ScoreFile)
+        return found and found.checked(self.base / ScoreFile.NAME)
 
     @property
     def choices(self) -> tuple[Choice, ...]:

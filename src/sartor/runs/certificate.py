@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 from sartor.core.config import read_toml
+from sartor.runs.codec import decode
 from sartor.runs.directory import Run, sha256
 from sartor.runs.schema import (
     Accuracy,
@@ -23,6 +24,8 @@ from sartor.runs.schema import (
     VerifyFile,
 )
 from sartor.version import __version__
+
+MADE_OF_THEM = ("certificate", "report", "compare")  # stages after what a certificate vouches for
 
 
 def certificate(base: Run, cut: Run) -> Certificate:
@@ -68,10 +71,18 @@ def certificate(base: Run, cut: Run) -> Certificate:
         code=Code(__version__, code_hash()),
         device=verified.device,
         environment=base.load(Environment),
-        seed=read_toml(base.path / "config.toml")["seed"],
+        seed=decode(int, read_toml(base.path / "config.toml").get("seed"), "config.toml: seed"),
         made=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         audit=base.load(AuditFile).findings if (base.path / AuditFile.NAME).is_file() else None,
+        files=_listed(cut),
+        search=None if base.path == cut.path else _listed(base, ("data", "costs", "search")),
     )
+
+
+def _listed(run: Run, only: tuple[str, ...] | None = None) -> dict[str, str]:
+    """The hashes of all files of its stages, or of some; not of what is made of them."""
+    stages = {n: s for n, s in run.stages().items() if n not in MADE_OF_THEM and (only is None or n in only)}
+    return {name: known for stage in stages.values() for name, known in stage.files.items()}
 
 
 def code_hash() -> str:

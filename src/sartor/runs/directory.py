@@ -3,6 +3,9 @@
 `stages.json` lists every completed stage with the sha256 of each file it wrote. A stage is skipped
 when it is listed; a listed file that is missing or has changed is refused by name, because whatever
 was computed from it can no longer be trusted. Where the list itself is damaged, a copy mends it.
+
+A directory may come from elsewhere: it is data. What a stage always writes must be in its list, and no link may lead
+out of the directory.
 """
 
 from __future__ import annotations
@@ -24,6 +27,21 @@ from sartor.core.errors import RunError
 from sartor.runs.codec import RunFile, decode, from_file, to_file
 from sartor.runs.progress import Reporter
 from sartor.runs.schema import FILES, Stage, StagesFile
+
+# What each stage writes whenever it is complete: a list without them would switch the checks off.
+WRITES: dict[str, tuple[str, ...]] = {
+    "data": ("splits.json", "config.toml"),
+    "search": ("score.json",),
+    "baseline": ("baseline.json", "search/given.safetensors"),
+    "rounds": ("rounds.json", "search/sparse.safetensors"),
+    "solve": ("solution.json",),
+    "train": ("training.json", "model/trained.safetensors"),
+    "export": ("model/model.onnx", "model/weights.safetensors", "model/arch.json", "model/preprocessing.json"),
+    "verify": ("verify.json",),
+    "layers": ("compression.json",),
+    "compare": ("compare.json",),
+    "certificate": ("certificate.json",),
+}
 
 T = TypeVar("T")
 F = TypeVar("F", bound=RunFile)
@@ -94,7 +112,9 @@ def write_json(path: Path, data: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file of a run, or say which file is damaged."""
+    """Read a JSON file of a run, or say which file is damaged; a pipe in its place is not waited for."""
+    if path.exists() and not path.is_file():
+        raise RunError(f"{path} must be a file, but is something else. Remove it and run the same command again.")
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
@@ -111,9 +131,12 @@ def read_file(path: Path, kind: type[T]) -> T:
 def sha256(path: Path) -> str:
     """The file's hash, read in pieces."""
     digest = hashlib.sha256()
-    with path.open("rb") as stream:
-        while block := stream.read(1 << 20):
-            digest.update(block)
+    try:
+        with path.open("rb") as stream:
+            while block := stream.read(1 << 20):
+                digest.update(block)
+    except OSError as error:
+        raise RunError(f"{path} must be a readable file, but: {error.strerror}.") from error
     return digest.hexdigest()
 
 
@@ -151,6 +174,7 @@ class Run:
             raise RunError(f"{run.path} must be a run directory made by `sartor fit`, but there is no such folder.")
         if not (run.path / "config.toml").is_file():
             raise RunError(f"{run.path} is not a run directory: it has no config.toml. Give the folder named by --out.")
+        refuse_links(run.path)
         return run
 
     def sub(self, name: str) -> Run:
@@ -226,6 +250,11 @@ class Run:
         entry = self.stages().get(stage)
         if entry is None:
             return False
+        for name in WRITES.get(stage, ()):
+            if name not in entry.files:
+                raise RunError(
+                    f"{self.path / StagesFile.NAME} must list {name} for '{stage}', but does not. Restore it."
+                )
         for name, known in entry.files.items():
             path = self.path / name
             if not path.is_file():
@@ -233,6 +262,26 @@ class Run:
             if sha256(path) != known:
                 raise RunError(f"{path} has changed since the stage '{stage}' wrote it. {_REDO.format(stage=stage)}")
         return True
+
+    def check(self) -> None:
+        """Refuse a directory in which a listed file has changed, or a file of a stage is in no list."""
+        stages = self.stages()
+        for stage in stages:
+            if stage != "report":  # made of the others, and made again
+                self.done(stage)
+        listed = {name for entry in stages.values() for name in entry.files}
+        written = {name for names in WRITES.values() for name in names}
+        tables = {p.relative_to(self.path).as_posix() for p in self.path.glob("costs/*.json")}
+        for name in sorted((written | tables) - listed):
+            if (self.path / name).exists():
+                raise RunError(f"{self.path / name} is in no list of {StagesFile.NAME}. Run the same command again.")
+
+    def intact(self, stage: str) -> bool:
+        """Whether the stage is complete and its files are as it wrote them."""
+        try:
+            return self.done(stage)
+        except RunError:
+            return False
 
     def finish(self, stage: str, files: Sequence[str], seconds: float) -> None:
         """List the stage as complete."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -54,6 +54,11 @@ class Reporter:
         self.console = Console(stderr=True, soft_wrap=True, highlight=False)
         watched = sys.stderr.isatty() and not os.environ.get("CI")
         self.live = not silent and (watched if quiet is None else not quiet and watched)
+
+    def imports(self, names: Sequence[str]) -> None:
+        """Show by name the code that a run's files name, where a person has said that they are trusted."""
+        for name in names:
+            self.say(f"  importing {name}, which the run's files name")
 
     def say(self, text: str) -> None:
         """One line for the person watching."""

@@ -28,6 +28,7 @@ from sartor.runs.schema.certificate import Certificate as Certificate
 from sartor.runs.schema.certificate import Code as Code
 from sartor.runs.schema.certificate import DataIdentity as DataIdentity
 from sartor.runs.schema.certificate import Proof as Proof
+from sartor.runs.schema.certificate import Signature as Signature
 from sartor.runs.schema.certificate import Stage as Stage
 from sartor.runs.schema.certificate import StagesFile as StagesFile
 from sartor.runs.schema.comparison import CompareFile as CompareFile
@@ -56,6 +57,7 @@ from sartor.runs.schema.search import MixtureGroup as MixtureGroup
 from sartor.runs.schema.search import Posterior as Posterior
 from sartor.runs.schema.search import Quality as Quality
 from sartor.runs.schema.search import Removal as Removal
+from sartor.runs.schema.search import Rule as Rule
 from sartor.runs.schema.search import ScoreFile as ScoreFile
 from sartor.runs.schema.search import Skipped as Skipped
 from sartor.runs.schema.search import SplitsFile as SplitsFile

@@ -62,6 +62,13 @@ class FrontierFile(RunFile):
     strings: tuple[str, ...]
     kinds: Mapping[str, Kind] | None = None  # of every one of the costs
 
+    def __post_init__(self) -> None:
+        columns = (self.score, self.picks, self.strings, *self.costs.values())
+        if any(len(column) != len(self.cost) for column in columns) or len({len(row) for row in self.picks}) > 1:
+            raise BadInput(
+                "every column of the frontier must have one entry a point, and every point the same choices."
+            )
+
 
 @dataclass(frozen=True)
 class TrainingFile(RunFile):

@@ -82,6 +82,18 @@ class Certificate(RunFile):
     seed: int
     made: str
     audit: Findings | None = None
+    files: Mapping[str, str] | None = None  # the sha256 of every file that it vouches for; None in older ones
+    search: Mapping[str, str] | None = None  # likewise of the search's folder, where this is a further budget of it
+
+
+@dataclass(frozen=True)
+class Signature(RunFile):
+    """Who stands for the certificate: see sartor.runs.signature."""
+
+    NAME: ClassVar[str] = "signature.json"
+    algorithm: str
+    public_key: str  # PEM: a hint whose it is, no proof
+    signature: str  # base64
 
 
 @dataclass(frozen=True)

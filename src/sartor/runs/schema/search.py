@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 from sartor.core.arch import Choice
-from sartor.core.quadratic import Quadratic, counted_once
+from sartor.core.errors import RunError
+from sartor.core.quadratic import Limit, Quadratic, counted_once
 from sartor.core.task import Task
 from sartor.runs.codec import RunFile, formerly, rest
 from sartor.runs.schema.shapes import Epoch, Floats, Ints
@@ -204,6 +207,28 @@ class Facts:
 
 
 @dataclass(frozen=True, eq=False)
+class Rule:
+    """What every network of the space must meet: ``low <= form <= high``; None is no limit."""
+
+    name: str
+    form: Quadratic
+    low: float | None
+    high: float | None
+
+    @classmethod
+    def of(cls, limit: Limit) -> Rule:
+        """A rule of a space, as JSON can have it."""
+        low, high = (v if math.isfinite(v) else None for v in (limit.low, limit.high))
+        return cls(limit.name, limit.form, low, high)
+
+    @property
+    def limit(self) -> Limit:
+        """As solvers take it."""
+        low, high = -math.inf if self.low is None else self.low, math.inf if self.high is None else self.high
+        return Limit(self.name, self.form, high, low)
+
+
+@dataclass(frozen=True, eq=False)
 class ScoreFile(RunFile):
     """What the search learnt."""
 
@@ -214,6 +239,15 @@ class ScoreFile(RunFile):
     facts: Facts
     choices: tuple[Choice, ...]
     score: Quadratic
+    rules: tuple[Rule, ...] | None = None  # of the space: what a proof needs besides costs; None in older runs
+
+    def checked(self, path: Path) -> ScoreFile:
+        """The same, if its choices and its score are about the same things; else the file is refused."""
+        sizes = tuple(len(c.options) for c in self.choices)
+        needs = [(i, option) for c in self.choices for i, options in c.needs for option in options]
+        if sizes != self.score.sizes or not all(0 <= i < len(sizes) and 0 <= k < sizes[i] for i, k in needs):
+            raise RunError(f"{path}: its choices and its score must be of the same sizes. Restore it.")
+        return self
 
     @property
     def explained(self) -> Quadratic:

@@ -1,0 +1,135 @@
+"""What several files of a run say of the same thing must be the same: one check for each pair of files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from sartor.core.config import read_toml
+from sartor.deploy.timing import interval
+from sartor.pipeline.options import share_of
+from sartor.pipeline.proof import Decision
+from sartor.runs.codec import encode
+from sartor.runs.directory import read_json
+from sartor.runs.schema import (
+    BaselineFile,
+    CompareFile,
+    CompressionFile,
+    ModelFile,
+    Preprocessing,
+    SplitsFile,
+    TrainingFile,
+    VerifyFile,
+)
+from sartor.runs.verification import Line, close, same
+
+_ROUNDING = 1e-6  # of a count of images
+
+
+def budgets(d: Decision) -> Iterator[Line]:
+    """What was asked; a further budget stands in its own files alone."""
+    if d.f.base is not d.f.cut:
+        return
+    asked = read_toml(d.f.base.path / "config.toml").get("budgets", {})
+    told = dict(d.solution.budgets)
+    yield same(
+        "config.toml: budgets of solution.json", sorted(asked) if isinstance(asked, Mapping) else asked, sorted(told)
+    )
+    before = d.f.base.load(BaselineFile).costs if d.f.compression else {}
+    for name, amount in asked.items() if isinstance(asked, Mapping) else ():
+        share = isinstance(amount, str) and name in before
+        wanted = share_of(name, amount) * before[name].measured if share else amount
+        if name in told and isinstance(wanted, int | float):
+            yield close(f"config.toml: the {name} budget", wanted, told[name])
+
+
+def measured(d: Decision) -> Iterator[Line]:
+    """verify.json against the tables, the budgets and its own rounds of timing."""
+    told, arch = d.f.cut.load(VerifyFile), d.solution.arch
+    yield same("verify.json: costs", sorted(d.tables), sorted(told.costs))
+    for name in sorted(told.costs.keys() & d.tables.keys()):
+        entry, table = told.costs[name], d.tables[name]
+        yield close(f"verify.json: {name} predicted", table.form(arch), entry.predicted)
+        yield same(f"verify.json: {name} is a {table.kind.name}", encode(table.kind), encode(entry.kind))
+        limit = d.solution.budgets.get(name)
+        holds = None if limit is None else entry.measured <= limit
+        yield same(f"verify.json: {name} asked, and whether it holds", (limit, holds), (entry.limit, entry.holds))
+        if entry.timing is not None:
+            t = entry.timing
+            low, high = interval(t.rounds) if t.rounds else (t.p50, t.p50)
+            yield close(f"verify.json: {name} is the median of its calls", t.p50, entry.measured)
+            yield same(f"verify.json: {name} between its rounds", (min(low, t.p50), max(high, t.p50)), (t.low, t.high))
+            yield same(f"verify.json: {name}, half of the calls below its 95 %", True, t.p50 <= t.p95)
+    fits = all(e.holds is not False for e in told.costs.values())
+    yield same("verify.json: every budget holds", (fits, True), (told.fits, fits))
+
+
+def trained(d: Decision) -> Iterator[Line]:
+    """Shares of images are whole numbers of images; the splits are apart."""
+    told, splits = d.f.cut.load(TrainingFile), d.f.base.load(SplitsFile)
+    yield same("training.json: what is measured", splits.task.metric, told.metric)
+    for name, share, images in (
+        ("test", told.test_accuracy, splits.test),
+        ("validation", told.val_accuracy, splits.val),
+    ):
+        if share is not None and told.metric == "accuracy":
+            right = share * len(images) / 100
+            whole = (
+                abs(right - round(right)) <= _ROUNDING * max(1, len(images)) and 0 <= right <= len(images) + _ROUNDING
+            )
+            what = f"training.json: {name} accuracy is a share of {len(images)} images"
+            yield Line(what, "verified") if whole else Line(what, "differs", "a whole number of images", f"{right:.6g}")
+        elif share is not None:
+            yield same(f"training.json: {name} {told.metric} is a percentage", True, 0 <= share <= 100)
+    every = [*splits.train, *splits.val, *splits.test]
+    yield same("splits.json: no image in two splits", len(every), len(set(every)))
+
+
+def model(d: Decision) -> Iterator[Line]:
+    """The model folder against the decision, the data and the options."""
+    told, pre, splits = d.f.cut.load(ModelFile), d.f.cut.load(Preprocessing), d.f.base.load(SplitsFile)
+    options, folder = read_toml(d.f.base.path / "config.toml"), d.f.cut.path / "model"
+    yield same("arch.json: the network of solution.json", d.solution.solution.picks, told.picks)
+    yield same("arch.json: its network by name", dict(d.solution.architecture), dict(told.architecture))
+    yield same("arch.json: its description", d.solution.string, told.string)
+    if told.given is None:
+        space = {name: value for name, value in (told.space or {}).items() if value is not None}  # which TOML has not
+        yield same("arch.json: the space of config.toml", options.get("space"), space)
+    else:
+        yield same("arch.json: the given network of config.toml", options.get("model"), told.given)
+    yield same("arch.json: the task of splits.json", splits.task.to_json(), told.task.to_json())
+    yield same("preprocessing.json: the classes of splits.json", splits.classes, pre.labels)
+    yield same("splits.json: as many classes as the task has", splits.task.classes, len(splits.classes))
+    yield same("labels.json: the labels of preprocessing.json", list(pre.labels), read_json(folder / "labels.json"))
+    lines = [" ".join(name.splitlines()) for name in pre.labels]
+    plain = folder / "labels.txt"
+    text = plain.read_text(encoding="utf-8", errors="replace") if plain.is_file() else ""
+    yield same("labels.txt: the labels of preprocessing.json", "".join(f"{line}\n" for line in lines), text)
+    yield same("preprocessing.json: the normalisation of splits.json", (splits.mean, splits.std),
+               (pre.normalisation.mean, pre.normalisation.std))  # fmt: skip
+    shape = (splits.task.image, splits.task.channels)
+    yield same("preprocessing.json: the images of splits.json", shape, (pre.image, pre.channels))
+    if pre.task is not None:
+        yield same("preprocessing.json: the task of splits.json", splits.task.to_json(), pre.task.to_json())
+
+
+def compressed(d: Decision) -> Iterator[Line]:
+    """Before and after, as the given network and the delivered one have it."""
+    if not d.f.compression:
+        return
+    told, before, after = d.f.cut.load(CompressionFile), d.f.cut.load(BaselineFile), d.f.cut.load(VerifyFile)
+    for name, change in told.network.items():
+        costs = before.costs.get(name), after.costs.get(name)
+        amounts = tuple(None if cost is None else cost.measured for cost in costs)
+        yield same(f"compression.json: {name} before and after", amounts, (change.before, change.after))
+    trained = d.f.cut.load(TrainingFile)
+    yield same("compression.json: accuracy before and after", (before.test_accuracy, trained.test_accuracy),
+               (told.accuracy.before, told.accuracy.after))  # fmt: skip
+
+
+def compared(d: Decision) -> Iterator[Line]:
+    """The run's own network in its comparison."""
+    if (d.f.cut.path / CompareFile.NAME).is_file():
+        own, costs = d.f.cut.load(CompareFile).own, d.f.cut.load(VerifyFile).costs
+        accuracy = d.f.cut.load(TrainingFile).test_accuracy
+        yield same("compare.json: the accuracy of this run", accuracy, own.accuracy)
+        yield same("compare.json: the costs of this run", {n: e.measured for n, e in costs.items()}, dict(own.costs))

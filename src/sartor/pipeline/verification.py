@@ -1,0 +1,235 @@
+"""`sartor verify`: everything that a finished run claims, checked again from its directory.
+
+Hashes and cross-references need the files alone. The decision is proven again, the network is counted again from the
+ONNX file and from PyTorch, and both must give the same logits. With the data the test accuracy is measured again from
+the ONNX file, and on request the latency on this machine. A measured time or accuracy that all files agree on is a
+claim that only these two can refute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sartor.core.config import read_toml
+from sartor.core.errors import BadInput, RunError, SartorError
+from sartor.core.registry import COSTS
+from sartor.costs.base import Cost
+from sartor.data.naming import refuse_code
+from sartor.data.open import open_data
+from sartor.deploy.count import counted
+from sartor.deploy.export import Deployed, OnnxModel, read_safetensors
+from sartor.deploy.module import evaluating
+from sartor.engine import checkpoint
+from sartor.pipeline import proof, references
+from sartor.pipeline.proof import Decision
+from sartor.pipeline.rebuild import space_of
+from sartor.runs.directory import Run, refuse_links
+from sartor.runs.schema import ModelFile, Preprocessing, SplitsFile, TrainingFile, VerifyFile
+from sartor.runs.signature import signed
+from sartor.runs.verification import Folders, Line, Verification, certified, close, each, hashes, same, unknown
+from sartor.spaces.base import Shape, Space
+
+_TOLERANCE = 1e-3  # of the largest logit: what may differ between two runtimes
+_AUTOCAST = 5e-2  # likewise, where accuracy was measured in half precision
+_SLOWER = 2.0  # times slower than certified, on the same device, that still agree
+_BATCH = 256
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What to check besides the directory itself."""
+
+    data: object = None
+    here: bool = False
+    signed_by: Path | None = None  # a public key
+    trusted: bool = False  # whether code that the files name may be imported
+    recount: bool = True  # every price of every counted part: seconds, where a space has hundreds
+    seconds: float = 60.0  # for proving the optimum again
+
+
+def folders(path: Path) -> Folders:
+    """A finished run, or one of its further budgets with the search that it belongs to."""
+    path = Path(path)
+    if not path.is_dir():
+        raise RunError(f"{path} must be a run directory made by `sartor fit`, but there is no such folder.")
+    refuse_links(path)
+    if not (path / "solution.json").is_file():
+        raise RunError(f"{path} holds no finished network. Run `sartor fit` with --out {path} to its end.")
+    if path.absolute().parent.name == "cuts" and not (path / "config.toml").is_file():
+        return Folders(Run.open(path.absolute().parent.parent), Run(path))
+    run = Run.open(path)
+    return Folders(run, run)
+
+
+def verify(path: Path, network: Callable[[], nn.Module], ask: Ask, space: Space | None = None) -> Verification:
+    """All checks of one directory; `network` rebuilds its network, `space` is where it was chosen from, if at hand."""
+    f = folders(path)
+    d = Decision(f)
+    lines = [*signed(f.cut, ask.signed_by), *each("hashes", partial(hashes, f))]
+    lines += each("certificate.json", partial(certified, f))
+    for check in (references.budgets, references.measured, references.trained, references.model,
+                  references.compressed, references.compared):  # fmt: skip
+        lines += each(f"files: {check.__name__}", partial(check, d))
+    lines += each("proof", partial(_proof, d, space, ask))
+    lines += each("model.onnx", partial(_onnx, f))
+    built: list[nn.Module] = []
+    lines += each("the rebuilt network", partial(_rebuilt, f, network, built))
+    if ask.data is not None:
+        lines += each("test accuracy", partial(_accuracy, f, ask.data))
+    else:
+        lines.append(unknown("test accuracy, from model.onnx", "it needs the images: give --data"))
+    lines += each("latency", partial(_here, f, d, built, ask))
+    return Verification(str(path), tuple(lines))
+
+
+def _proof(d: Decision, space: Space | None, ask: Ask) -> Iterator[Line]:
+    described = d.f.cut.load(ModelFile)
+    if space is None and described.space is not None:
+        try:
+            space = space_of(described, ask.trusted)
+        except SartorError as error:
+            yield unknown("the space", str(error))
+    if space is not None and space.sizes != d.learnt.score.sizes:
+        yield Line("the space has the choices of score.json", "differs", str(space.sizes), str(d.learnt.score.sizes))
+        return
+    rules, line = proof.rules_of(d, space)
+    yield line
+    if space is not None:
+        names = [(c.name, c.options, c.needs) for c in space.choices]
+        yield same(
+            "score.json: the choices of the space", names, [(c.name, c.options, c.needs) for c in d.learnt.choices]
+        )
+        yield same("solution.json: the description of its network", space.describe(d.solution.arch), d.solution.string)
+    yield from proof.prices(d, space, d.f.base.load(SplitsFile).task, ask.recount)
+    yield from proof.optimum(d, rules, ask.seconds)
+    yield from proof.trade_offs(d, rules)
+
+
+# the network -------------------------------------------------------------------------------------
+
+
+def _shape(f: Folders) -> Shape:
+    task = f.cut.load(ModelFile).task
+    return (task.channels, task.image, task.image)
+
+
+def _onnx(f: Folders) -> Iterator[Line]:
+    """The file's input, and its own count of what it costs."""
+    path, costs = f.cut.path / "model/model.onnx", f.cut.load(VerifyFile).costs
+    yield same("model.onnx: the images that it takes", _shape(f), OnnxModel(path).shape)
+    found = counted(path)
+    if found is None:
+        yield unknown("model.onnx: counted again", "it has operators that are not counted here")
+        return
+    if "macs" in costs:
+        yield close("model.onnx: macs counted again", found.macs, costs["macs"].measured)
+    for name, bytes_ in (("params", 1), ("memory", 4)):
+        if name in costs:
+            least, most = bytes_ * found.least, bytes_ * found.most
+            inside = least <= costs[name].measured <= most
+            what = f"model.onnx: {name} counted again, batch-norms folded"
+            told = f"{costs[name].measured:.9g}"
+            yield Line(what, "verified") if inside else Line(what, "differs", f"{least:.9g} to {most:.9g}", told)
+
+
+def _rebuilt(f: Folders, network: Callable[[], nn.Module], built: list[nn.Module]) -> Iterator[Line]:
+    """The PyTorch network with the run's weights: counted, and the same function as the ONNX file."""
+    try:
+        net = network()
+    except BadInput as error:
+        if "is code named by a file" in str(error):
+            yield unknown("the rebuilt network", str(error))
+            return
+        raise
+    pre, shape, path = f.cut.load(Preprocessing).normalisation, _shape(f), f.cut.path / "model/model.onnx"
+    deployed = Deployed(net, pre.mean, pre.std)
+    built.append(deployed)
+    for name, entry in f.cut.load(VerifyFile).costs.items():
+        if name in COSTS.names() and not COSTS[name].measured:
+            cost: Cost = COSTS[name]()
+            yield close(f"the rebuilt network: {name} counted again", cost.of(deployed, shape), entry.measured)
+    images = np.random.default_rng(0).integers(0, 256, (4, *shape)).astype(np.float32)
+    with evaluating(deployed):
+        expected = deployed(torch.from_numpy(images)).numpy()
+    found = OnnxModel(path).logits(images)
+    near = found.shape == expected.shape and np.isfinite(found).all()
+    off = float(np.abs(found - expected).max()) if near else np.inf
+    most = _TOLERANCE * max(float(np.abs(expected).max()), 1e-6)
+    what = "model.onnx and weights.safetensors: the same logits"
+    yield Line(what, "verified") if off <= most else Line(what, "differs", f"at most {most:.3g} apart", f"{off:.3g}")
+    mine, theirs = read_safetensors(f.cut.path / "model/weights.safetensors")[0], _trained(f)
+    equal = mine.keys() == theirs.keys() and all(torch.equal(mine[n], theirs[n]) for n in mine)
+    yield same("weights.safetensors: the weights that were trained", True, equal)
+
+
+def _trained(f: Folders) -> dict[str, Tensor]:
+    found = checkpoint.load(f.cut.path / "model/trained.safetensors")
+    return {name: value for name, value in found.items() if isinstance(value, Tensor)}
+
+
+# measured again ----------------------------------------------------------------------------------
+
+
+def _accuracy(f: Folders, data: object) -> Iterator[Line]:
+    """The test images through the ONNX file; what hangs on rounding may differ."""
+    splits, told = f.base.load(SplitsFile), f.cut.load(TrainingFile)
+    images = open_data(data, splits.task.image)
+    yield same("data: its digest", splits.digest, images.digest())
+    yield same("data: its classes", splits.classes, images.class_names)
+    index = np.asarray(splits.test, np.int64)
+    if images.task != splits.task or not len(index) or index.min() < 0 or index.max() >= len(images):
+        yield Line("data: the test images", "differs", f"{splits.task}, {len(index)} images", str(images.task))
+        return
+    model = OnnxModel(f.cut.path / "model/model.onnx")
+    parts = np.split(index, range(_BATCH, len(index), _BATCH))
+    logits = torch.from_numpy(np.concatenate([model.logits(images.pixels(part).numpy()) for part in parts]))
+    found = splits.task.measure(logits, torch.from_numpy(images.labels[index]))
+    half = read_toml(f.base.path / "config.toml").get("device") == "cuda"
+    near = (_AUTOCAST if half else _TOLERANCE) * float(logits.abs().max())
+    room = 0.5
+    if splits.task.metric == "accuracy":
+        first, second = logits.topk(2).values.T
+        room = 100.0 * int((first - second <= near).sum()) / len(index)
+    what = f"test {splits.task.metric}, from model.onnx on {len(index)} images"
+    fine = abs(found - told.test_accuracy) <= room + 1e-6
+    yield Line(what, "verified") if fine else Line(what, "differs", f"{found:.4f} %", f"{told.test_accuracy:.4f} %")
+
+
+def _here(f: Folders, d: Decision, built: list[nn.Module], ask: Ask) -> Iterator[Line]:
+    """Every measured cost on this machine, beside what the certificate says."""
+    told = f.cut.load(VerifyFile)
+    options = read_toml(f.base.path / "config.toml").get("costs", {})
+    for name, entry in told.costs.items():
+        if entry.timing is None:
+            continue
+        what = f"{name} on this machine"
+        if not ask.here or not built or name not in d.tables:
+            yield unknown(what, "it is measured anew with --here" if not ask.here else "the network was not rebuilt")
+            continue
+        if not ask.trusted:
+            refuse_code(options)
+        cost: Cost = COSTS.make(name, {k: v for k, v in options.get(name, {}).items() if k != "name"})
+        found = cost.measure(built[0], _shape(f), file=f.cut.path / "model/model.onnx", table=d.tables[name])
+        yield _beside(what, cost, entry.measured, found.value, dict(told.device), found.details)
+
+
+def _beside(what: str, cost: Cost, then: float, now: float, device: dict[str, object], details: object) -> Line:
+    show = cost.kind.show
+    both = f"{show(now)} here, {show(then, like=now)} certified"
+    here = cost.identity() if hasattr(cost, "identity") else {}
+    other = sorted(k for k in here.keys() & device.keys() if here[k] != device[k])
+    drift = details.get("timing", {}).get("drift") if isinstance(details, dict) else None
+    if other:
+        return unknown(what, f"{both}; another device: {', '.join(other)} differ")
+    if now > _SLOWER * then * max(1.0, drift or 1.0):
+        return Line(what, "differs", show(now), show(then, like=now))
+    if now > _SLOWER * then:
+        return unknown(what, f"{both}; this machine is {drift:.2f} times slower than then, for everything")
+    return Line(what, "verified", found=both)
