@@ -112,7 +112,7 @@ def finish(cut: Cut, more: Callable[[], object] = lambda: None) -> None:
 def check(cut: Cut) -> None:
     """The end of every run: all that it claims is checked again from its files; what differs is an error."""
     found = verify(cut.run.path, cut.rebuilt, Ask(trusted=True, recount=False, seconds=_PROVING), cut.known_space())
-    cut.run.reporter.say(f"checked again: {found.summary()}")
+    cut.run.reporter.say(f"  checked again: {found.summary()}")
     if not found.holds:
         wrong = [line for line in found.lines if line.state == "differs"]
         raise RunError(
