@@ -39,7 +39,7 @@ def search(args: argparse.Namespace) -> None:
     """The main job; finished stages are not run again."""
     heaviest, multipath, final = args.epochs
     method = {
-        "heaviest_epochs": heaviest, "heaviest_lr": 0.3, "multipath_epochs": multipath,
+        "name": "binas", "heaviest_epochs": heaviest, "heaviest_lr": 0.3, "multipath_epochs": multipath,
         "multipath_lr": args.multipath_lr,
         "batch": args.batch, "passes": args.passes, "held_out": args.held_out, "augment": "standard",
     }  # fmt: skip
