@@ -74,7 +74,7 @@ class Ladder:
         some = self.candidates(0)[:: max(1, self.first // _TIMED)]
         steps = [seconds_per_step(self._training(c.arch, 0)[0], _PATIENCE) for c in some]
         batches = len(self.job.feed.batches(self.job.splits.train, self.recipe(0).batch, "trials"))
-        each, seconds = batches * float(np.mean(steps)), self.job.seconds or 0.0
+        each, seconds = batches * float(np.median(steps)), self.job.seconds or 0.0  # the first steps of all are slow
         return float(self.job.engine.agree(max(_USED * seconds / (each * _units(self.first, self.rungs)), 1 / batches)))
 
     def _save(self) -> None:
