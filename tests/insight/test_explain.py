@@ -174,3 +174,13 @@ def test_prices_that_differ_by_frame_are_told_around_an_architecture():
         scale = (arch.picks[0] + 1) ** 2
         assert price["width"] == price["depth"] == pytest.approx(1.5 * scale)  # on average over the other in this frame
         assert price["side"] == pytest.approx(cost(Arch((1, *arch.picks[1:]))) - cost(Arch((0, *arch.picks[1:]))))
+
+
+def test_a_choice_that_needs_one_choice_may_interact_with_another_of_fewer_options():
+    choices = (
+        Choice("frame", tuple("abcdef")), Choice("stage", ("8", "16"), ((0, (3, 5)),)), Choice("head", ("0", "256")),
+    )  # fmt: skip
+    cost = additive((6, 2, 2), [(((1, w), (2, h)), (w + 1.0) * (h + 1)) for w, h in np.ndindex(2, 2)])
+    found = explain(Quadratic((6, 2, 2), 0.0, {2: [0.0, 1.0]}), choices, {"macs": cost})
+    price = {line["choice"]: line["prices"]["macs"]["price"] for line in found["decisions"]}
+    assert price["head"] == pytest.approx(1.5)

@@ -1,5 +1,7 @@
 """Trials: rungs, what goes up them, and what comes out."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import tiny
@@ -109,9 +111,7 @@ def search(path, **more):
     job = tiny.job(path, space="mobile")
     form = Quadratic(job.space.sizes, 0.0, {i: np.arange(float(n)) for i, n in enumerate(job.space.sizes)})
     limits = (Limit("price", form, high=20.0),)
-    import dataclasses
-
-    job = dataclasses.replace(job, limits=limits)
+    job = replace(job, limits=limits)
     return job, Trials(**{"networks": 6, "rungs": 2, "epochs": 1, "batch": 16, **more}).search(job)
 
 
@@ -165,3 +165,16 @@ def test_bad_options_are_refused():
 def test_epochs_of_no_length_need_a_time(tmp_path):
     with pytest.raises(BadInput, match="--time"):
         search(tmp_path, epochs=0)
+
+
+@pytest.mark.parametrize(("step", "networks", "rungs"), [(0.5, 6, 2), (0.01, 20, 3), (0.06, 10, 2)])
+def test_where_steps_are_slow_there_are_fewer_trials_rather_than_shorter_ones(
+    tmp_path, monkeypatch, step, networks, rungs
+):
+    monkeypatch.setattr(ladder, "seconds_per_step", lambda training, patience: step)
+    job = replace(tiny.job(tmp_path), seconds=100.0)
+    made = ladder.Ladder(job, Trials(epochs=0).recipe, 0, 0, 3)
+    assert (made.first, made.rungs) == (networks, rungs)
+    steps = made.epochs * len(job.feed.batches(job.splits.train, 64, "trials"))
+    assert steps >= 80 or networks == 6
+    assert steps * step * ladder._units(networks, rungs) <= 86  # all rungs inside the search's time

@@ -142,11 +142,11 @@ def _shared(
     if len(key) == 1:
         return None
     for axis, (one, other) in enumerate([(key[0], key[1]), (key[1], key[0])]):
-        for needed, active in choices[other].needs:
+        for active in (allowed for needed, allowed in choices[other].needs if needed == one):
             lines, spread = np.moveaxis(table, axis, 0), np.moveaxis(error, axis, 0)
             idle = np.setdiff1d(np.arange(len(lines)), active)
             same = (lines[list(active)] == lines[active[0]]).all() and (spread[list(active)] == spread[active[0]]).all()
-            if needed == one and same and not lines[idle].any():
+            if same and not lines[idle].any():
                 return axis, tuple(active)
     return None
 

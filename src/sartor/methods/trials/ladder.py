@@ -32,7 +32,10 @@ from sartor.solvers.base import Problem
 from sartor.spaces.supernet import StepDraw
 
 _GROWTH: int = 3  # so much longer a network of the next rung is trained, all in all
-_FEWEST, _MOST, _LAST = 8, 64, 3  # networks of the first rung, and of the last
+_FEWEST, _MOST, _LAST = 6, 64, 3  # networks of the first rung, and of the last
+_STEPS = 80  # a shorter training tells little,
+_LADDER = 12  # and fewer networks need no third rung
+_JUDGES = 1000  # validation images that judge a trial, at most, below the last rung
 _USED = 0.85  # share of the time that is given to trainings; the rest builds, evaluates and fits
 _TIMED, _PATIENCE = 5, 0.5  # networks whose steps are timed to plan the rungs, and seconds for each
 _FOLDS = 5  # of the first rung, to see how well the score ranks networks that it was not fitted to
@@ -59,26 +62,31 @@ class Ladder:
         self.trials: list[Trial] = []
         if job.engine.agree((job.run.path / TrialsFile.NAME).exists()):
             known = job.run.load(TrialsFile)
-            self.first, self.epochs, self.trials = known.networks, known.epochs, list(known.trials)
+            self.first, self.epochs, self.rungs = known.networks, known.epochs, known.rungs
+            self.trials = list(known.trials)
         else:
             self.first = networks or int(np.clip(round(4 * (job.seconds or 300.0) ** 0.35), _FEWEST, _MOST))
-            self.epochs = float(epochs) or self._affordable()
+            self.epochs = float(epochs) or self._affordable(networks)
             self._save()
 
-    def _affordable(self) -> float:
+    def _affordable(self, given: int) -> float:
         """Epochs of the first rung's trainings, so that all rungs together take the search's time.
 
         All networks of a rung get the same epochs: in equal times small ones, which learn faster, would win trials that
-        they lose when the time is longer.
+        they lose when the time is longer. Where a trial would be too short to tell anything, there are fewer.
         """
         some = self.candidates(0)[:: max(1, self.first // _TIMED)]
         steps = [seconds_per_step(self._training(c.arch, 0)[0], _PATIENCE) for c in some]
+        # The median: the first steps of all are slow.
+        possible = self.job.engine.agree(_USED * (self.job.seconds or 0.0) / float(np.median(steps)))
+        while not given and self.first > _FEWEST and possible / _units(self.first, self.rungs) < _STEPS:
+            self.first -= 1
+            self.rungs = min(self.rungs, 3 if self.first >= _LADDER else 2)
         batches = len(self.job.feed.batches(self.job.splits.train, self.recipe(0).batch, "trials"))
-        each, seconds = batches * float(np.median(steps)), self.job.seconds or 0.0  # the first steps of all are slow
-        return float(self.job.engine.agree(max(_USED * seconds / (each * _units(self.first, self.rungs)), 1 / batches)))
+        return max(1.0, float(possible) / _units(self.first, self.rungs)) / batches
 
     def _save(self) -> None:
-        self.job.run.save(TrialsFile(self.first, self.epochs, tuple(self.trials)))
+        self.job.run.save(TrialsFile(self.first, self.epochs, self.rungs, tuple(self.trials)))
 
     # what to try -----------------------------------------------------------------------------------
 
@@ -124,13 +132,13 @@ class Ladder:
     def climb(self, rung: int) -> None:
         """Train the networks of a rung; where the search is late, those that are not begun are left out."""
         known = [t for t in self.trials if t.rung == rung]
-        late = self.job.late and len(self.trials) >= _FEWEST
+        late = self.job.late and len(self.trials) >= 3
         todo = [Candidate(Arch(t.picks), t.why, t.name) for t in known] if late else self.candidates(rung)
         title = f"trying networks, rung {rung + 1} of {self.rungs}"
         with self.job.run.reporter.bar(title, len(todo)) as bar:
             for n, candidate in enumerate(todo):
                 if not any(t.picks == candidate.arch.picks for t in known):
-                    if self.job.engine.agree(self.job.late and len(self.trials) >= _FEWEST):
+                    if self.job.engine.agree(self.job.late and len(self.trials) >= 3):
                         break
                     self._try(candidate, rung)
                 bar.to(n + 1, f"best {max(t.accuracy for t in self.trials):.1f} %")
@@ -146,7 +154,8 @@ class Ladder:
         length = Length(wanted - done, None if job.seconds is None else start + job.seconds)
         try:
             fit(replace(training, length=length))
-            right = accuracy(net, job.feed, job.splits.val)
+            judges = job.seeds.rng("judges").permutation(job.splits.val)
+            right = accuracy(net, job.feed, judges if rung + 1 == self.rungs else judges[:_JUDGES])
         except Diverged:
             right = 0.0
         seconds = float(job.engine.agree(time.monotonic() - start)) + (before.seconds if before else 0.0)

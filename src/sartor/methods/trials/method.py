@@ -59,7 +59,7 @@ class Trials(Method):
         if self.epochs == 0:
             job.needs_time("method.epochs")
         ladder = Ladder(job, self.recipe, self.epochs, self.networks, self.rungs)
-        for rung in range(self.rungs):
+        for rung in range(ladder.rungs):
             ladder.climb(rung)
         score, trials, held_out = ladder.outcome()
         found = None

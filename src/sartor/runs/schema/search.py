@@ -185,11 +185,12 @@ class Trial:
 
 @dataclass(frozen=True)
 class TrialsFile(RunFile):
-    """Networks in the first rung, epochs of each of its trainings, and what was tried so far."""
+    """Networks in the first rung, epochs of each of its trainings, rungs, and what was tried so far."""
 
     NAME: ClassVar[str] = "search/trials.json"
     networks: int
     epochs: float
+    rungs: int
     trials: tuple[Trial, ...]
 
 
