@@ -85,7 +85,7 @@ def verify(path: Path, network: Callable[[], nn.Module], ask: Ask, space: Space 
         lines += each("test accuracy", partial(_accuracy, f, ask.data))
     else:
         lines.append(unknown("test accuracy, from model.onnx", "it needs the images: give --data"))
-    lines += each("latency", partial(_here, f, d, built, ask))
+    lines += each("costs on this machine", partial(_here, f, d, built, ask))
     return Verification(str(path), tuple(lines))
 
 
