@@ -8,10 +8,11 @@ import planted
 import pytest
 import tiny
 import torch
+from gaussian import Gaussian
 
 from sartor.core.arch import canonical
 from sartor.core.errors import BadInput
-from sartor.engine.curvature.hessian import Gaussian, diagonal
+from sartor.engine.curvature.hessian import diagonal
 from sartor.engine.device import Engine
 from sartor.methods.bayesnas.method import BayesNAS
 from sartor.methods.bayesnas.relevance import THRESHOLD, Relevance, Removal, entropy

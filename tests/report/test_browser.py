@@ -185,6 +185,6 @@ def test_the_data_cannot_run_scripts(opened, fabricate):
 
 def test_a_run_without_a_frontier(opened, fabricate):
     run = fabricate()
-    run.change("frontier.json", lambda f: f.update(cost=[], score=[], picks=[], costs={}))
+    run.change("frontier.json", lambda f: f.update(cost=[], score=[], picks=[], strings=[], costs={}))
     page = opened(run.path)
     assert "interact too much" in page.inner_text("#frontier-section")

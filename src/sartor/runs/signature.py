@@ -29,6 +29,8 @@ def canonical(data: Any) -> bytes:
 def new_key(path: Path) -> Path:
     """Write a new private key (PEM, for its owner's eyes only) and beside it the public one, whose path is returned."""
     keys, forms = _library()
+    if not path.name:
+        raise BadInput(f"the new key must be a file, but got {str(path)!r}. Give its name.")
     private, public = keys.Ed25519PrivateKey.generate(), path.with_name(f"{path.name}.pub")
     secret = private.private_bytes(forms.Encoding.PEM, forms.PrivateFormat.PKCS8, forms.NoEncryption())
     try:
