@@ -178,3 +178,20 @@ def test_where_steps_are_slow_there_are_fewer_trials_rather_than_shorter_ones(
     steps = made.epochs * len(job.feed.batches(job.splits.train, 64, "trials"))
     assert steps >= 80 or networks == 6
     assert steps * step * ladder._units(networks, rungs) <= 86  # all rungs inside the search's time
+
+
+def test_where_the_end_is_near_speed_decides_how_long_a_network_is_tried(tmp_path, monkeypatch):
+    job = replace(tiny.job(tmp_path), seconds=100.0)
+    few = len(job.feed.batches(job.splits.train, 64, "trials"))
+
+    def made(step, name):
+        monkeypatch.setattr(ladder, "seconds_per_step", lambda training, patience: step)
+        run = type(job.run)(tmp_path / name, job.run.reporter)
+        return ladder.Ladder(replace(job, run=run), Trials(epochs=0).recipe, 0, 0, 3, share=0.5)
+
+    plenty, scarce = made(100 / few / 50, "plenty"), made(100 / few / 5, "scarce")  # 50 and 5 epochs in the end
+    assert (plenty.pace.power, scarce.pace.power) == (0.0, 1.0)
+    monkeypatch.setattr(ladder, "seconds_per_step", lambda training, patience: 2 * scarce.pace.step)
+    training, _ = scarce._training(job.space.heaviest, 0)
+    assert scarce._epochs(training) == pytest.approx(scarce.epochs / 2)  # half the speed, half the epochs
+    assert plenty._epochs(training) == plenty.epochs

@@ -170,13 +170,27 @@ def decide(cut: Cut) -> list[str]:
 
 
 def _preferred(cut: Cut, goal: Quadratic, tables: Mapping[str, CostTable], solution: Solution) -> Solution:
-    """The score's optimum, or a network inside the limits that was tried and is worth more than that promises."""
-    limits, optimum = cut.limits(tables), _worth(cut, goal, canonical(cut.space.choices, solution.arch))
-    better = [a for a, v in cut.tried().items() if v > optimum and all(limit.holds(a) for limit in limits)]
+    """The score's optimum, or the best network inside the limits that was tried.
+
+    An optimum that was not tried is the best of very many guesses: it must promise more than its error beyond that.
+    """
+    limits, optimum = cut.limits(tables), canonical(cut.space.choices, solution.arch)
+    promise = _worth(cut, goal, optimum) - (0.0 if optimum in cut.tried() else _doubt(goal, optimum))
+    better = [a for a, v in cut.tried().items() if v > promise and all(limit.holds(a) for limit in limits)]
     if not better:
         return solution
     arch = max(better, key=partial(_worth, cut, goal))
     return replace(solution, arch=arch, score=goal(arch), solver="trials")
+
+
+def _doubt(goal: Quadratic, arch: Arch) -> float:
+    """The standard error of the score, its terms taken as independent."""
+    if goal.errors is None:
+        return 0.0
+    errors = goal.errors
+    terms = [v[arch.picks[i]] for i, v in errors.linear.items()]
+    terms += [t[arch.picks[i], arch.picks[j]] for (i, j), t in errors.pairs.items()]
+    return float(np.linalg.norm(terms)) if terms else 0.0
 
 
 def _worth(cut: Cut, goal: Quadratic, arch: Arch) -> float:

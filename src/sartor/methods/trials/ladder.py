@@ -26,7 +26,7 @@ from sartor.methods.trials.design import dearest, draw
 from sartor.predictors.likeness import Fit, fit_trials
 from sartor.runs.directory import Run
 from sartor.runs.progress import Reporter
-from sartor.runs.schema import Trial, TrialsFile
+from sartor.runs.schema import Pace, Trial, TrialsFile
 from sartor.solvers import solve
 from sartor.solvers.base import Problem
 from sartor.spaces.supernet import StepDraw
@@ -35,6 +35,7 @@ _GROWTH: int = 3  # so much longer a network of the next rung is trained, all in
 _FEWEST, _MOST, _LAST = 6, 64, 3  # networks of the first rung, and of the last
 _STEPS = 80  # a shorter training tells little,
 _LADDER = 12  # and fewer networks need no third rung
+_SCARCE, _PLENTY = 10, 40  # epochs of the network that comes out: few, and many
 _JUDGES = 1000  # validation images that judge a trial, at most, below the last rung
 _USED = 0.85  # share of the time that is given to trainings; the rest builds, evaluates and fits
 _TIMED, _PATIENCE = 5, 0.5  # networks whose steps are timed to plan the rungs, and seconds for each
@@ -55,25 +56,28 @@ class Candidate:
 class Ladder:
     """All trials of a search; each is written down as it ends."""
 
-    def __init__(self, job: Job, recipe: Callable[[int], Recipe], epochs: int, networks: int, rungs: int) -> None:
+    def __init__(
+        self, job: Job, recipe: Callable[[int], Recipe], epochs: int, networks: int, rungs: int, share: float = 0.5
+    ) -> None:
         self.job, self.recipe, self.rungs = job, recipe, rungs
+        self.rest = (job.seconds or 0.0) * (1 - share) / share  # seconds for the network that comes out
         self.quiet = Run(job.run.path, Reporter(silent=True), job.run.writer, job.run.agree)
         self.parse = drawn(job.space.draw(job.space.heaviest))
         self.trials: list[Trial] = []
         if job.engine.agree((job.run.path / TrialsFile.NAME).exists()):
             known = job.run.load(TrialsFile)
             self.first, self.epochs, self.rungs = known.networks, known.epochs, known.rungs
-            self.trials = list(known.trials)
+            self.pace, self.trials = known.pace, list(known.trials)
         else:
             self.first = networks or int(np.clip(round(4 * (job.seconds or 300.0) ** 0.35), _FEWEST, _MOST))
+            self.pace: Pace | None = None
             self.epochs = float(epochs) or self._affordable(networks)
             self._save()
 
     def _affordable(self, given: int) -> float:
         """Epochs of the first rung's trainings, so that all rungs together take the search's time.
 
-        All networks of a rung get the same epochs: in equal times small ones, which learn faster, would win trials that
-        they lose when the time is longer. Where a trial would be too short to tell anything, there are fewer.
+        Where a trial would be too short to tell anything, there are fewer.
         """
         some = self.candidates(0)[:: max(1, self.first // _TIMED)]
         steps = [seconds_per_step(self._training(c.arch, 0)[0], _PATIENCE) for c in some]
@@ -83,10 +87,24 @@ class Ladder:
             self.first -= 1
             self.rungs = min(self.rungs, 3 if self.first >= _LADDER else 2)
         batches = len(self.job.feed.batches(self.job.splits.train, self.recipe(0).batch, "trials"))
+        step = float(self.job.engine.agree(float(np.median(steps))))
+        last = self.rest / (batches * step)  # epochs of the network that comes out
+        self.pace = Pace(step, float(np.clip((_PLENTY - last) / (_PLENTY - _SCARCE), 0.0, 1.0)))
         return max(1.0, float(possible) / _units(self.first, self.rungs)) / batches
 
+    def _epochs(self, training: Training) -> float:
+        """Epochs of a network in the first rung: all the same, or those that take the same time.
+
+        Where the network that comes out will see its images many times, small networks, which learn faster, would win
+        trials of equal time that they lose in the end. Where it will see them a few times only, speed is what counts.
+        """
+        if self.pace is None or self.pace.power == 0:
+            return self.epochs
+        own = float(self.job.engine.agree(seconds_per_step(training, _PATIENCE)))
+        return self.epochs * (self.pace.step / own) ** self.pace.power
+
     def _save(self) -> None:
-        self.job.run.save(TrialsFile(self.first, self.epochs, self.rungs, tuple(self.trials)))
+        self.job.run.save(TrialsFile(self.first, self.epochs, self.rungs, self.pace, tuple(self.trials)))
 
     # what to try -----------------------------------------------------------------------------------
 
@@ -150,8 +168,9 @@ class Ladder:
         training, net = self._training(candidate.arch, rung)
         if before is not None:
             net.load_state_dict(checkpoint.load(self._file(before))["net"])
-        wanted, done = self.epochs * _GROWTH**rung, before.epochs if before else 0.0
-        length = Length(wanted - done, None if job.seconds is None else start + job.seconds)
+        done = before.epochs if before else 0.0
+        first = done / _GROWTH**before.rung if before else self._epochs(training)
+        length = Length(first * _GROWTH**rung - done, None if job.seconds is None else start + job.seconds)
         try:
             fit(replace(training, length=length))
             judges = job.seeds.rng("judges").permutation(job.splits.val)

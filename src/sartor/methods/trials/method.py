@@ -58,7 +58,7 @@ class Trials(Method):
         """All rungs; what was trained before an interruption is kept."""
         if self.epochs == 0:
             job.needs_time("method.epochs")
-        ladder = Ladder(job, self.recipe, self.epochs, self.networks, self.rungs)
+        ladder = Ladder(job, self.recipe, self.epochs, self.networks, self.rungs, self.share)
         for rung in range(ladder.rungs):
             ladder.climb(rung)
         score, trials, held_out = ladder.outcome()

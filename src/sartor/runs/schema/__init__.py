@@ -54,6 +54,7 @@ from sartor.runs.schema.search import HeldOut as HeldOut
 from sartor.runs.schema.search import Mixture as Mixture
 from sartor.runs.schema.search import MixtureEpoch as MixtureEpoch
 from sartor.runs.schema.search import MixtureGroup as MixtureGroup
+from sartor.runs.schema.search import Pace as Pace
 from sartor.runs.schema.search import Posterior as Posterior
 from sartor.runs.schema.search import Quality as Quality
 from sartor.runs.schema.search import Removal as Removal

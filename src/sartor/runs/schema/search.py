@@ -184,6 +184,14 @@ class Trial:
 
 
 @dataclass(frozen=True)
+class Pace:
+    """Seconds of a typical step, and how far a network's own speed decides its epochs: 0 not at all, 1 equal times."""
+
+    step: float
+    power: float
+
+
+@dataclass(frozen=True)
 class TrialsFile(RunFile):
     """Networks in the first rung, epochs of each of its trainings, rungs, and what was tried so far."""
 
@@ -191,6 +199,7 @@ class TrialsFile(RunFile):
     networks: int
     epochs: float
     rungs: int
+    pace: Pace | None
     trials: tuple[Trial, ...]
 
 
