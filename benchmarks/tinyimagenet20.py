@@ -46,7 +46,8 @@ def main() -> None:
     photos = unpack(args.data, args.out.parent / "tiny20-photos")
     heaviest, multipath, final = args.epochs
     method = {
-        "name": "binas", "heaviest_epochs": heaviest, "heaviest_lr": 0.2, "multipath_epochs": multipath, "multipath_lr": 0.1,
+        "name": "binas",
+        "heaviest_epochs": heaviest, "heaviest_lr": 0.2, "multipath_epochs": multipath, "multipath_lr": 0.1,
         "batch": args.batch, "passes": args.passes, "held_out": args.held_out,
     }  # fmt: skip
     train = {"epochs": final, "lr": 0.05, "batch": args.batch}
