@@ -64,13 +64,13 @@ class Ladder:
         self.quiet = Run(job.run.path, Reporter(silent=True), job.run.writer, job.run.agree)
         self.parse = drawn(job.space.draw(job.space.heaviest))
         self.trials: list[Trial] = []
+        self.pace: Pace | None = None
         if job.engine.agree((job.run.path / TrialsFile.NAME).exists()):
             known = job.run.load(TrialsFile)
             self.first, self.epochs, self.rungs = known.networks, known.epochs, known.rungs
             self.pace, self.trials = known.pace, list(known.trials)
         else:
             self.first = networks or int(np.clip(round(4 * (job.seconds or 300.0) ** 0.35), _FEWEST, _MOST))
-            self.pace: Pace | None = None
             self.epochs = float(epochs) or self._affordable(networks)
             self._save()
 
@@ -101,7 +101,7 @@ class Ladder:
         if self.pace is None or self.pace.power == 0:
             return self.epochs
         own = float(self.job.engine.agree(seconds_per_step(training, _PATIENCE)))
-        return self.epochs * (self.pace.step / own) ** self.pace.power
+        return float(self.epochs * (self.pace.step / own) ** self.pace.power)
 
     def _save(self) -> None:
         self.job.run.save(TrialsFile(self.first, self.epochs, self.rungs, self.pace, tuple(self.trials)))
