@@ -153,8 +153,8 @@ class Fit(Options):
 
     groups: ClassVar[tuple[str, ...]] = ("method", "space", "solver")
 
-    method: Plug = Plug("trials")
-    space: Plug = Plug(AUTO)  # the method's home
+    method: Plug = Plug("binas")
+    space: Plug = Plug("mobile")
     time: float | None = None  # seconds for everything, pricing and export included; None: what suits the effort
     devices: int = 1
     nodes: int = 1
@@ -168,10 +168,7 @@ class Fit(Options):
         super().__post_init__()
         if self.time is not None and self.time < _LEAST_TIME:
             raise BadInput(f"the time must be at least {_LEAST_TIME} s, but is {self.time:g} s. Give more.")
-        method = self.method.resolve(METHODS)
-        if self.space.given == AUTO:
-            object.__setattr__(self, "space", dataclasses.replace(self.space, given=method.home))
-        self.space.resolve(SPACES)  # refuse unknown names before anything is opened
+        self.method.resolve(METHODS), self.space.resolve(SPACES)  # refuse unknown names before anything is opened
 
 
 Kind = TypeVar("Kind", bound=Options)

@@ -25,7 +25,6 @@ from sartor.runs.codec import encode
 class Trials(Method):
     """Short trainings of networks inside the budgets, longer ones of the best: every space, no shared weights."""
 
-    home: ClassVar[str] = "edge"
     share: ClassVar[float] = 0.35
 
     networks: int = 0  # of the first rung; 0: as many as suit the time
