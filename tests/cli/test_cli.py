@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,10 @@ import tiny
 import typer
 from PIL import Image
 
+from sartor.cli import show
 from sartor.cli.main import app
+from sartor.runs.directory import read_file
+from sartor.runs.schema import FrontierFile
 from sartor.version import __version__
 
 GOLDEN = Path(__file__).parents[1] / "golden/cli.json"
@@ -66,6 +71,30 @@ def test_help_says_what_every_option_does(sartor, command):
 
 def test_the_version_is_printed(sartor):
     assert sartor("--version") == (0, f"{__version__}\n", "")
+
+
+def test_help_begins_with_what_most_people_want(sartor):
+    listed = sartor("--help")[1].partition("Commands:")[2].split("\n")
+    names = [line.split()[0] for line in listed if line.startswith("  ") and line[2] != " "]
+    assert names[:2] == ["fit", "predict"]
+    assert set(names) == set(typer.main.get_command(app).commands)
+
+
+def test_the_shell_completes_names(sartor, monkeypatch):
+    shell = {"_SARTOR_COMPLETE": "complete_bash", "COMP_WORDS": "sartor fit --method x", "COMP_CWORD": "3"}
+    for name, value in shell.items():
+        monkeypatch.setenv(name, value)
+    assert sartor()[1].split() == ["xnas"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [(["fitt"], "fit"), (["fit", "digitz"], "digits"), (["fit", "digits", "--method=bina"], "binas"),
+     (["fit", "digits", "--budget=parms=2M"], "params"), (["fit", "digits", "--effort=quikc"], "quick"),
+     (["fit", "digits", "--set=method.pases=3", "--method=binas"], "passes")],
+)  # fmt: skip
+def test_a_name_that_is_none_is_answered_with_the_nearest(refused, arguments, meant):
+    assert re.search(rf"[Dd]id you mean .?{meant}", refused(*arguments))
 
 
 # bad input --------------------------------------------------------------------------------------
@@ -238,7 +267,26 @@ def test_frontier_as_a_table_and_as_data(sartor, finished):
     code, few, _ = sartor("frontier", finished.run)
     code, every, _ = sartor("frontier", finished.run, "--all")
     assert code == 0
-    assert few.count("ds_r1") == min(26, few.count("ds_r1")) <= every.count("ds_r1") == len(found["cost"])
+    rows = {name: text.splitlines()[1:-1] for name, text in (("few", few), ("every", every))}
+    assert len(rows["few"]) <= 26
+    assert len(rows["few"]) <= len(rows["every"]) == len(found["cost"])
+    assert max(map(len, [*few.splitlines(), *every.splitlines()])) <= 80
+    assert len({row.rpartition("…")[0] for row in rows["few"]}) == len(rows["few"])  # what all begin with is left out
+
+
+def test_a_frontier_of_many_costs_fits_the_terminal(finished, monkeypatch):
+    monkeypatch.setattr(show.console, "width", 80)
+    points = read_file(finished.run / "frontier.json", FrontierFile)
+    kind, values = points.kinds["params"], points.costs["params"]
+    names = [f"cost{n}" for n in range(9)]
+    wide = replace(points, costs={**points.costs, **dict.fromkeys(names, values)},
+                   kinds={**points.kinds, **dict.fromkeys(names, kind)})  # fmt: skip
+    made, last = show.frontier(wide, {}, 5)
+    with show.console.capture() as captured:
+        show.console.print(made)
+    assert max(map(len, captured.get().splitlines())) <= 80
+    assert "cost8" in last
+    assert "architecture" in captured.get()
 
 
 def test_predict_as_a_table_and_as_data(sartor, finished, tmp_path):
@@ -252,6 +300,24 @@ def test_predict_as_a_table_and_as_data(sartor, finished, tmp_path):
     assert code == 0
     assert sum(name in out for name in tiny.CLASSES) == 2
     assert "ß [x].png" in out
+
+
+def test_predict_takes_folders_and_bears_a_broken_file_in_one(sartor, refused, finished, tmp_path):
+    x = tiny.arrays(70)[0]
+    (tmp_path / "all/inner").mkdir(parents=True)
+    for n, image in enumerate(x):  # more than are classified at a time
+        Image.fromarray(image).save(tmp_path / ("all/inner" if n % 2 else "all") / f"{n}.png")
+    (tmp_path / "all/broken.png").write_bytes(b"")
+    found = json.loads(sartor("predict", finished.run, "all", "--json")[1])
+    assert len(found) == 71
+    assert [e for e in found if "error" in e] == [{"image": "all/broken.png", "error": "an empty file"}]
+    entry = next(e for e in found if e["image"] == "all/inner/1.png")
+    (alone,) = json.loads(sartor("predict", finished.run, "all/inner/1.png", "--json")[1])
+    assert entry["probabilities"] == pytest.approx(alone["probabilities"], abs=1e-5)  # batches round
+    assert "an empty file" in sartor("predict", finished.run, "all")[1]
+    assert "empty file" in refused("predict", finished.run, "all/broken.png")
+    (tmp_path / "none").mkdir()
+    assert "must hold images" in refused("predict", finished.run, "none")
 
 
 def test_fit_again_and_solve_print_the_certificate(sartor, finished, mine):

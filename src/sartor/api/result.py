@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from torch import nn
 
     from sartor.costs.base import CostTable
+
+
+_BATCH = 64  # images that are decoded and classified at a time
 
 
 class Result:
@@ -98,22 +102,36 @@ class Result:
     def predict(self, images: str | Path | Sequence[str | Path] | np.ndarray) -> list[dict[str, Any]]:
         """Classes with probabilities, best first, from the exported model; of several labels an image, all above half.
 
-        `images` are files, or pixels 0..255 as an array (N, C, S, S).
+        `images` are files, folders of them at any depth, or pixels 0..255 as an array (N, C, S, S). A file of a folder
+        that cannot be read has an ``error`` instead.
         """
-        if isinstance(images, (str, Path)):
-            images = [images]
-        if not len(images):
-            return []
+        self._checked("export")  # a damaged model is told before a missing image
+        if isinstance(images, np.ndarray):
+            return [self._answer(row) for row in self.probabilities(self._checked_pixels(images))]
         found: list[dict[str, Any]] = []
-        logits = self._onnx.logits(self._pixels(images))
+        for start in range(0, len(listed := self._listed(images)), _BATCH):
+            read = [(name, self._read(name, inside)) for name, inside in listed[start : start + _BATCH]]
+            pixels = [given for _, given in read if not isinstance(given, str)]
+            rows = iter(self.probabilities(np.stack(pixels)) if pixels else ())
+            for name, given in read:
+                told = {"error": given} if isinstance(given, str) else self._answer(next(rows))
+                found.append({"image": str(name), **told})
+        return found
+
+    def probabilities(self, pixels: np.ndarray) -> np.ndarray:
+        """What the exported model says of pixels 0..255, float32 (N, C, S, S): a row of probabilities an image."""
+        parts = [self._onnx.logits(pixels[n : n + _BATCH]) for n in range(0, len(pixels), _BATCH)]
+        logits = np.concatenate(parts) if parts else np.zeros((0, len(self.labels)), np.float32)
         if logits.shape[1:] != (len(self.labels),):
             raise RunError(f"{self.path}/model: {len(self.labels)} labels do not fit outputs of {logits.shape[1:]}.")
-        for row in self.task.probabilities(logits):
-            chances = {self.labels[k]: float(row[k]) for k in np.argsort(-row)}
-            found.append({"label": next(iter(chances)), "probabilities": chances})
-            if isinstance(self.task, MultiLabel):
-                found[-1]["labels"] = [label for label, chance in chances.items() if chance > 0.5]
-        return found
+        return self.task.probabilities(logits)
+
+    def _answer(self, row: np.ndarray) -> dict[str, Any]:
+        chances = {self.labels[k]: float(row[k]) for k in np.argsort(-row)}
+        told: dict[str, Any] = {"label": next(iter(chances)), "probabilities": chances}
+        if isinstance(self.task, MultiLabel):
+            told["labels"] = [label for label, chance in chances.items() if chance > 0.5]
+        return told
 
     def explain(self) -> dict[str, Any]:
         """Why: what every design decision adds to the score and costs, with errors, and rules in plain words.
@@ -152,23 +170,39 @@ class Result:
         self._checked("export")
         return OnnxModel(self.path / "model/model.onnx")
 
-    def _pixels(self, images: Sequence[str | Path] | np.ndarray) -> np.ndarray:
+    def _checked_pixels(self, images: np.ndarray) -> np.ndarray:
         side, channels = self.preprocessing.image, self.preprocessing.channels
-        if isinstance(images, np.ndarray):
-            if images.ndim != 4 or images.shape[1:] != (channels, side, side):
-                raise BadInput(f"images must have shape (N, {channels}, {side}, {side}), but have {images.shape}.")
-            return images
+        if images.ndim != 4 or images.shape[1:] != (channels, side, side):
+            raise BadInput(f"images must have shape (N, {channels}, {side}, {side}), but have {images.shape}.")
+        return images
+
+    def _listed(self, images: str | Path | Sequence[str | Path]) -> list[tuple[Path, bool]]:
+        """Every image file that was named, or that a named folder holds, and which of the two."""
+        from sartor.data.sources.folder import images_under
+
+        found: list[tuple[Path, bool]] = []
+        for path in map(Path, [images] if isinstance(images, (str, Path)) else images):
+            if path.is_dir():
+                inside = sorted(images_under(path, None, []), key=os.fsencode)
+                if not inside:
+                    raise BadInput(f"{path} must hold images, but none was found in it. Check the path.")
+                found += [(file, True) for file in inside]
+            elif path.is_file():
+                found.append((path, False))
+            else:
+                raise BadInput(f"{path} must be an image file or a folder of them, but there is no such file.")
+        return found
+
+    def _read(self, path: Path, inside: bool) -> np.ndarray | str:
+        """The pixels of an image; of a broken file inside a folder the reason, where a named one is refused."""
         from sartor.data.picture import Unusable, square
 
-        decoded = []
-        for name in images:
-            if not Path(name).is_file():
-                raise BadInput(f"{name} must be an image file, but there is no such file.")
-            try:
-                decoded.append(np.asarray(square(Path(name), side, channels), np.float32))
-            except Unusable as error:
-                raise BadInput(f"{name} must be a readable image, but {error}.") from error
-        return np.stack(decoded)
+        try:
+            return np.asarray(square(path, self.preprocessing.image, self.preprocessing.channels), np.float32)
+        except Unusable as error:
+            if inside:
+                return str(error)
+            raise BadInput(f"{path} must be a readable image, but {error}.") from error
 
     def _checked(self, stage: str) -> None:
         """Refuse files that are missing or were changed after they were written."""

@@ -1,4 +1,7 @@
-"""The main job from Python: `fit`, `solve`, `compress`, `compare`, `audit`; the command line's options as keywords."""
+"""The main job from Python: `fit`, `solve`, `compress`, `compare`, `audit`; the command line's options as keywords.
+
+A test holds these signatures to the options' own dataclasses; what is None is left to those.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from sartor.core.errors import BadInput
 if TYPE_CHECKING:
     from torch import nn
 
+    from sartor.compression.options import Hessian
     from sartor.costs.base import Cost
     from sartor.deploy.runtimes.base import Runtime
     from sartor.methods.base import Method
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
 Amount = str | float
 Group = Mapping[str, Any]
 Effort = Literal["quick", "standard", "thorough"]
+Device = Literal["cpu", "cuda"]
 
 
 def fit(
@@ -41,9 +46,16 @@ def fit(
     runtime: str | Runtime | type[Runtime] | None = None,
     time: str | float | None = None,
     effort: Effort | None = None,
-    device: Literal["cpu", "cuda"] | None = None,
+    device: Device | None = None,
+    threads: int | None = None,
+    image: int | None = None,
+    seed: int | None = None,
+    val: float | None = None,
+    test: float | None = None,
+    train: Group | None = None,
+    devices: int | None = None,
+    nodes: int | None = None,
     quiet: bool | None = None,
-    **options: Any,
 ) -> Result:
     """Search, solve, train, verify and export a network for `data` inside the budgets.
 
@@ -52,8 +64,8 @@ def fit(
     ("4MB"), any of them, and in `budgets` those of further costs; without one the method's own selection decides.
     `method`, `space`, `costs`, `solver` and `runtime`
     are names, ``"package.module:Class"``, classes or instances; ``method={"passes": 4}`` and the like set a group's own
-    options, ``{"name": "xnas", "epochs": 20}`` both. Further options are the command line's: `threads`, `seed`,
-    `image`, `val`, `test`, `train`, `devices`, `nodes`. The same call resumes an interrupted run.
+    options, ``{"name": "xnas", "epochs": 20}`` both. `val` and `test` are the shares of images kept aside, `train`
+    the recipe of the network that comes out. The same call resumes an interrupted run.
     """
     from sartor.pipeline.options import default_folder, from_mapping
     from sartor.pipeline.order import fit as run
@@ -61,9 +73,11 @@ def fit(
 
     limits = _given(latency=latency, params=params, macs=macs, memory=memory) | dict(budgets or {})
     chosen = _given(
-        method=method, space=space, costs=costs, solver=solver, runtime=runtime, time=time, effort=effort, device=device
-    )
-    values = {"data": _path(data), "budgets": limits, **chosen, **options}
+        method=method, space=space, costs=costs, solver=solver, runtime=runtime, time=time, effort=effort,
+        device=device, threads=threads, image=image, seed=seed, val=val, test=test, train=train, devices=devices,
+        nodes=nodes,
+    )  # fmt: skip
+    values = {"data": _path(data), "budgets": limits, **chosen}
     folder = Path(out) if out is not None else default_folder(data)
     return load(run(from_mapping(values), folder, Reporter(quiet)), trust_code=True)
 
@@ -104,16 +118,37 @@ def compress(
     macs: Amount | None = None,
     memory: Amount | None = None,
     budgets: Mapping[str, Amount] | None = None,
+    costs: str | Group | Iterable[str | Cost | type[Cost]] | None = None,
+    solver: str | Group | Solver | type[Solver] | None = None,
+    runtime: str | Runtime | type[Runtime] | None = None,
+    effort: Effort | None = None,
+    device: Device | None = None,
+    threads: int | None = None,
+    image: int | None = None,
+    seed: int | None = None,
+    val: float | None = None,
+    test: float | None = None,
+    train: Group | None = None,
+    weights: str | Path | None = None,
+    structures: str | Sequence[str] | None = None,
+    rounds: int | None = None,
+    epochs: int | None = None,
+    pretrain: int | None = None,
+    strength: float | None = None,
+    rate: float | None = None,
+    batch: int | None = None,
+    hessian: Hessian | None = None,
+    hessian_images: int | None = None,
+    gradual: bool | None = None,
+    levels: int | None = None,
     trust_code: bool = False,
     quiet: bool | None = None,
-    **options: Any,
 ) -> Result:
     """Make a network smaller inside budgets: BayesNAS's structural compression, an exact solver, fine-tuning.
 
     `model` is an `nn.Module`, ``"package.module:function"`` or a run directory (`trust_code`: see `solve`); `data` as
     for `fit`. Budgets as there, or as shares of the given network: ``compress(net, "photos/", latency="2ms",
-    macs="40%")``. Other options are the command line's: `structures` ("filter,shape"), `effort`, `rounds`, `epochs`,
-    `strength`, `costs`, `solver`, `device`, `seed`, ...
+    macs="40%")``. The other options are those of `sartor.compression.options.Compression`.
     """
     from sartor.compression.given import default_folder, inherited
     from sartor.compression.options import from_mapping
@@ -123,7 +158,14 @@ def compress(
     named = isinstance(model, (str, Path))
     name = str(model) if named else f"{type(model).__module__}:{type(model).__qualname__}"
     limits = _given(latency=latency, params=params, macs=macs, memory=memory) | dict(budgets or {})
-    values = {"model": name, "budgets": limits, **options} | ({} if data is None else {"data": _path(data)})
+    options = _given(
+        costs=costs, solver=solver, runtime=runtime, effort=effort, device=device, threads=threads, image=image,
+        seed=seed, val=val, test=test, train=train, weights=None if weights is None else str(weights),
+        structures=structures, rounds=rounds, epochs=epochs, pretrain=pretrain, strength=strength, rate=rate,
+        batch=batch, hessian=hessian, hessian_images=hessian_images, gradual=gradual, levels=levels,
+        data=_path(data),
+    )  # fmt: skip
+    values = {"model": name, "budgets": limits, **options}
     values = inherited(values) if named else values
     if "data" not in values:
         raise BadInput("the images are missing: give a folder of images, or a name such as 'digits'.")
@@ -156,7 +198,15 @@ def compare(
     return Run(start(Path(run), time, timm, Reporter(quiet), trust_code)).load(CompareFile)
 
 
-def audit(data: object, *, quiet: bool | None = None, **options: Any) -> AuditFile:
+def audit(
+    data: object,
+    *,
+    image: int | None = None,
+    seed: int | None = None,
+    val: float | None = None,
+    test: float | None = None,
+    quiet: bool | None = None,
+) -> AuditFile:
     """What is suspicious about images, as a fit of them would find it: copies, contradictions, leaks, rare classes.
 
     `data` as for `fit`, as are the options that decide how it is read and split: `image`, `seed`, `val`, `test`.
@@ -166,7 +216,7 @@ def audit(data: object, *, quiet: bool | None = None, **options: Any) -> AuditFi
     from sartor.pipeline.options import from_mapping
     from sartor.runs.progress import Reporter
 
-    given = from_mapping({"data": _path(data), **options})
+    given = from_mapping({"data": _path(data), **_given(image=image, seed=seed, val=val, test=test)})
     images = read_images(given, Reporter(quiet))
     return look(images, drawn(given, images))
 

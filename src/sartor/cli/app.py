@@ -7,15 +7,28 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
+
+_FIRST = ("fit", "predict", "eval", "solve", "frontier", "report", "audit", "compare", "verify", "compress")
+
+
+class Ordered(TyperGroup):
+    """The commands in the order in which a person meets them."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """What most people want first; the rest as it was added."""
+        names = super().list_commands(ctx)
+        return [*(n for n in _FIRST if n in names), *(n for n in names if n not in _FIRST)]
+
 
 _LOOK: dict[str, Any] = {
     "no_args_is_help": True,
-    "add_completion": False,
     "pretty_exceptions_enable": False,
     "rich_markup_mode": None,
 }
 app = typer.Typer(
     name="sartor",
+    cls=Ordered,
     help="Networks cut to measure: a folder of images and a budget in, the best network that provably fits out.",
     **_LOOK,
 )
@@ -27,7 +40,7 @@ RunPath = Annotated[Path, typer.Argument(help="A run directory made by `sartor f
 
 def group(name: str, summary: str) -> typer.Typer:
     """A command that has commands of its own."""
-    inner = typer.Typer(name=name, help=summary, **_LOOK)
+    inner = typer.Typer(name=name, help=summary, add_completion=False, **_LOOK)
     app.add_typer(inner)
     return inner
 

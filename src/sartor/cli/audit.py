@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from sartor.cli import show
-from sartor.cli.app import AsJson, Quiet, app, given
+from sartor.cli.app import AsJson, Quiet, app
 
 
 @app.command()
@@ -20,5 +20,5 @@ def audit(
     """Copies, contradictions, leaks into the test, rare classes: what a fit would find in these images."""
     from sartor.api.run import audit as look
 
-    found = look(data, quiet=quiet or None, **given(image=image, seed=seed))
+    found = look(data, image=image, seed=seed, quiet=quiet or None)
     show.emit(found, as_json, lambda: show.audit(found))

@@ -17,8 +17,9 @@ from rich.console import Console
 
 from sartor.cli import audit, bench, compare, compress, show, tables, verify
 from sartor.cli.app import AsJson, Quiet, RunPath, app, given, overridden
-from sartor.cli.options import Budgets, Costs, Solver, TrustCode, named_budgets
+from sartor.cli.options import Budgets, Costs, Solver, TrustCode, among, named_budgets
 from sartor.core.errors import BadInput, SartorError
+from sartor.core.registry import METHODS, SPACES
 from sartor.version import __version__
 
 # Importing a file of commands adds them to `app`.
@@ -40,11 +41,13 @@ def fit(
     latency: Latency = None, params: Params = None, macs: Macs = None, memory: Memory = None, budget: Budgets = None,
     out: Annotated[Path | None, typer.Option(help="The run directory; default runs/NAME.")] = None,
     method: Annotated[str | None, typer.Option(help="The search method: one that `sartor list` names, or "
-                                                      "package.module:Class.")] = None,
-    space: Annotated[str | None, typer.Option(help="The search space, likewise.")] = None,
+                                                      "package.module:Class.", autocompletion=among(METHODS))] = None,
+    space: Annotated[str | None, typer.Option(help="The search space, likewise.",
+                                              autocompletion=among(SPACES))] = None,
     cost: Costs = None, solver: Solver = None,
     time_: Annotated[str | None, typer.Option("--time", help="For everything, e.g. 10min.")] = None,
-    effort: Annotated[str | None, typer.Option(help="quick, standard (times), thorough (the papers').")] = None,
+    effort: Annotated[str | None, typer.Option(help="quick, standard (times), thorough (the papers').",
+                                               autocompletion=among(("quick", "standard", "thorough")))] = None,
     device: Annotated[str | None, typer.Option(help="Where to search and train: cpu or cuda.")] = None,
     runtime: Annotated[str | None, typer.Option(help="Cut for onnxruntime (this CPU) or torch (--device).")] = None,
     threads: Annotated[int | None, typer.Option(help="Threads of the deployed network.")] = None,
@@ -116,15 +119,14 @@ def frontier(
 
 @app.command()
 def predict(
-    run: RunPath, images: Annotated[list[Path], typer.Argument(help="Image files.")],
+    run: RunPath, images: Annotated[list[Path], typer.Argument(help="Image files, and folders of them.")],
     top: Annotated[int, typer.Option(help="How many classes to show.", min=1)] = 3, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Classes with probabilities, from the exported model."""
     from sartor.api.result import load
 
-    found = load(run).predict([str(p) for p in images])
-    data = [{"image": str(p), **entry} for p, entry in zip(images, found, strict=True)]
-    show.emit(data, as_json, lambda: show.predictions([str(p) for p in images], found, top))
+    found = load(run).predict(images)
+    show.emit(found, as_json, lambda: show.predictions(found, top))
 
 
 @app.command()
@@ -242,7 +244,7 @@ def main() -> None:
 
     before = signal.signal(signal.SIGTERM, terminate)
     try:
-        code = app(standalone_mode=False)  # typer turns Ctrl-C into the return value 130
+        code = app(prog_name="sartor", standalone_mode=False)  # typer turns Ctrl-C into the return value 130
         if code == _INTERRUPTED:
             raise KeyboardInterrupt
     except BaseException as error:

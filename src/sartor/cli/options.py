@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
 from sartor.core.errors import BadInput
+from sartor.core.registry import COSTS, SOLVERS, Registry
+
+
+def among(known: Registry | tuple[str, ...]) -> Callable[[str], list[str]]:
+    """For the shell's completion: the names that begin as what was typed."""
+
+    def matching(incomplete: str) -> list[str]:
+        names = known.names() if isinstance(known, Registry) else known
+        return [name for name in names if name.startswith(incomplete)]
+
+    return matching
+
 
 Budgets = Annotated[list[str] | None, typer.Option(
     "--budget", help="A budget of any cost, e.g. params=2M, or of your own: energy=3mJ.")]  # fmt: skip
 Costs = Annotated[list[str] | None, typer.Option(
-    "--cost", help="A cost to measure though it has no budget: a name, or package.module:Class.")]  # fmt: skip
-Solver = Annotated[str | None, typer.Option("--solver", help="Who decides; `sartor list` names them. Default auto.")]
+    "--cost", help="A cost to measure though it has no budget: a name, or package.module:Class.",
+    autocompletion=among(COSTS))]  # fmt: skip
+Solver = Annotated[str | None, typer.Option(
+    "--solver", help="Who decides; `sartor list` names them. Default auto.",
+    autocompletion=among(SOLVERS))]  # fmt: skip
 TrustCode = Annotated[bool, typer.Option("--trust-code", help="Import the code that the run's own files name.")]
 
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 console = Console(highlight=False)
 View = Iterable[str | Table]
+_LEAST = 24  # columns for the description of a network
 _GROUPS = 20  # of images that are the same, shown in a terminal
 
 
@@ -121,25 +122,38 @@ def frontier(points: FrontierFile, tables: Mapping[str, CostTable], rows: int) -
     step = max(1, -(-count // rows)) if rows else 1
     chosen = sorted({*range(0, count, step), count - 1})
     kinds = points.kinds or {name: found.kind for name, found in tables.items()}
-    others = [n for n in points.costs if n != points.axis]
-    yield table(
-        (points.axis, "score", *others, "architecture"),
-        [
-            (points.kind.show(points.cost[n]), f"{points.score[n]:.3f}",
-             *(kinds[k].show(points.costs[k][n]) for k in others), points.strings[n])
-            for n in chosen
-        ],
-        clip=True,
-    )  # fmt: skip
-    yield f"{len(chosen)} of {count} optimal networks; --all shows every one, --json gives them whole."
+    columns = {points.axis: [points.kind.show(points.cost[n]) for n in chosen],
+               "score": [f"{points.score[n]:.3f}" for n in chosen]}  # fmt: skip
+    columns |= {k: [kinds[k].show(v[n]) for n in chosen] for k, v in points.costs.items() if k != points.axis}
+    left_out = []
+    while len(columns) > 2 and _width(columns) > console.width - _LEAST:
+        left_out.append(columns.popitem()[0])
+    strings = _apart([points.strings[n] for n in chosen])
+    yield table((*columns, "architecture"), list(zip(*columns.values(), strings, strict=True)), clip=True)
+    more = f" ({', '.join(left_out)} too)" if left_out else ""
+    yield f"{len(chosen)} of {count} optimal networks; --all shows every one, --json gives them whole{more}."
 
 
-def predictions(names: Sequence[str], found: Sequence[Mapping[str, Any]], top: int) -> View:
-    """The likeliest classes of every image."""
+def _width(columns: Mapping[str, Sequence[str]]) -> int:
+    """Of these columns, each with the gap that follows it."""
+    return sum(2 + max(map(len, (title, *cells))) for title, cells in columns.items())
+
+
+def _apart(strings: Sequence[str]) -> list[str]:
+    """Descriptions of networks without the words that all of them begin with."""
+    words = [text.split(" ") for text in strings]
+    same = next((k for k, column in enumerate(zip(*words, strict=False)) if len(set(column)) > 1), 0)
+    return [" ".join(("…", *row[same:])) if same else " ".join(row) for row in words]
+
+
+def predictions(found: Sequence[Mapping[str, Any]], top: int) -> View:
+    """The likeliest classes of every image, or why a file of a folder shows none."""
     rows = []
-    for name, entry in zip(names, found, strict=True):
-        for n, (label, p) in enumerate(list(entry["probabilities"].items())[:top]):
-            rows.append((f"{100 * p:.1f} %", label, name if n == 0 else ""))
+    for entry in found:
+        if "error" in entry:
+            rows.append(("", f"({entry['error']})", entry["image"]))
+        for n, (label, p) in enumerate(list(entry.get("probabilities", {}).items())[:top]):
+            rows.append((f"{100 * p:.1f} %", label, entry["image"] if n == 0 else ""))
     yield table(("probability", "class", "image"), rows)
 
 

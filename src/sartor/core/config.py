@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sartor.core.errors import BadInput
+from sartor.core.errors import BadInput, nearest
 
 
 def build(cls: Any, options: Mapping[str, Any], where: str) -> Any:
@@ -22,7 +22,8 @@ def build(cls: Any, options: Mapping[str, Any], where: str) -> Any:
     fields = {f.name: f for f in dataclasses.fields(cls) if f.init} if dataclasses.is_dataclass(cls) else {}
     unknown = sorted(set(options) - set(fields))
     if unknown:
-        raise BadInput(f"{where} has no option {', '.join(unknown)}; it has {', '.join(fields) or 'none'}.")
+        near = nearest(unknown[0], fields)
+        raise BadInput(f"{where} has no option {', '.join(unknown)}{near}; it has {', '.join(fields) or 'none'}.")
     default = dataclasses.MISSING
     missing = [n for n, f in fields.items() if n not in options and f.default is f.default_factory is default]
     if missing:
@@ -71,7 +72,8 @@ def _fit(value: Any, hint: Any, where: str) -> Any:
         raise BadInput(f"{where} must be a group of options, but got {value!r}.")
     if origin is typing.Literal:
         if value not in args:
-            raise BadInput(f"{where} must be one of {', '.join(map(str, args))}, but got {value!r}.")
+            near = nearest(str(value), map(str, args))
+            raise BadInput(f"{where} must be one of {', '.join(map(str, args))}, but got {value!r}{near}.")
         return value
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)

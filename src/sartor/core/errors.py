@@ -11,6 +11,8 @@ SartorError                 anything Sartor refuses to do, with a message a pers
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from importlib import import_module
 from types import ModuleType
 
@@ -53,6 +55,12 @@ class SolverError(SartorError):
 
 class MissingDependency(SartorError, ImportError):
     """An optional package is not installed; the message names the extra that brings it."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """``; did you mean this or that`` for a name that is none of the `known`; nothing where none is like it."""
+    close = get_close_matches(name, list(known), n=3)
+    return f"; did you mean {' or '.join(close)}?"[:-1] if close else ""
 
 
 def require(module: str, extra: str) -> ModuleType:

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from sartor.core import config
-from sartor.core.errors import BadInput, SartorError
+from sartor.core.errors import BadInput, SartorError, nearest
 
 _MARK = re.compile(r"^PLUGIN\b", re.MULTILINE)
 
@@ -79,14 +78,9 @@ def load(reference: str, *, trusted: bool = True) -> Any:
         sys.path.remove(here)
     for part in name.split("."):
         if not hasattr(found, part):
-            raise BadInput(f"{reference}: {place} has no {part}{_nearest(part, dir(found))}.")
+            raise BadInput(f"{reference}: {place} has no {part}{nearest(part, dir(found))}.")
         found = getattr(found, part)
     return found
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    close = get_close_matches(name, list(known), n=3)
-    return f"; did you mean {' or '.join(close)}?"[:-1] if close else ""
 
 
 @dataclass(frozen=True)
@@ -116,7 +110,7 @@ class Registry:
         if given in self._entries():
             return self._checked(load(self._entries()[given].value), given)
         raise BadInput(
-            f"there is no {self.noun} named {given!r}{_nearest(given, self.names())}; available: "
+            f"there is no {self.noun} named {given!r}{nearest(given, self.names())}; available: "
             f"{', '.join(self.names())}, or your own as package.module:Class."
         )
 

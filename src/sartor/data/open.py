@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from pathlib import Path
 
-from sartor.core.errors import BadInput, SartorError
+from sartor.core.errors import BadInput, SartorError, nearest
 from sartor.core.registry import SOURCES, load
 from sartor.data.base import Images, Tick, shown, silent
 from sartor.data.naming import OBJECT, is_code
@@ -39,7 +40,9 @@ def open_data(given: object, image: int | None = None, tick: Tick = silent, larg
     try:
         for offer in offers:
             if isinstance(offer, Path) and not _exists(offer):
-                raise BadInput(f"{shown(offer)!r} is neither a name nor an existing path. Data may be {accepted}.")
+                raise BadInput(
+                    f"{shown(offer)!r} is neither a name nor an existing path{_like(offer)}. Data may be {accepted}."
+                )
             for kind in kinds:
                 if kind.takes(offer):
                     return kind.open(offer, wish)
@@ -59,6 +62,14 @@ def _made(found: object, reference: str, image: int | None) -> object:
         raise
     except Exception as error:  # the user's code: whatever it raises is about the input
         raise BadInput(f"{reference} must give images and labels when called, but raised {error!r}.") from error
+
+
+def _like(path: Path) -> str:
+    """Names of data, and what lies beside the path that is missing, that look like it."""
+    names = [n for source in SOURCES.names() if SOURCES[source]().takes(n := source.replace("_", "-"))]
+    with contextlib.suppress(OSError):
+        names += [shown(p) for p in path.parent.iterdir() if not p.name.startswith(".")]
+    return nearest(shown(path), names)
 
 
 def _exists(path: Path) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from sartor.core.config import build, fields_of
-from sartor.core.errors import BadInput
+from sartor.core.errors import BadInput, nearest
 from sartor.core.registry import COSTS, METHODS, RUNTIMES, SOLVERS, SPACES, Registry
 from sartor.core.seeds import checked
 from sartor.core.threads import bounded
@@ -203,8 +203,8 @@ def parse_budgets(
     unknown = sorted(set(given) - set(known))
     if unknown:
         raise BadInput(
-            f"there is no budget named {', '.join(unknown)}; budgets are {', '.join(known)}, and any cost of your own "
-            "given with --cost package.module:Class."
+            f"there is no budget named {', '.join(unknown)}{nearest(unknown[0], known)}; budgets are "
+            f"{', '.join(known)}, and any cost of your own given with --cost package.module:Class."
         )
     found: dict[str, float | str] = {}
     for name, text in given.items():

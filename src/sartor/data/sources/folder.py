@@ -49,7 +49,7 @@ def list_folder(root: Path) -> Listing:
     for part, is_test in parts:
         for folder in _sub_folders(part):
             before = len(skipped)
-            images = sorted(_images_under(folder, root, skipped), key=os.fsencode)
+            images = sorted(images_under(folder, root, skipped), key=os.fsencode)
             if images or len(skipped) > before:  # a class of unreadable images is a class, and named as too small
                 found.setdefault(folder.name, []).extend((file, is_test) for file in images)
             else:
@@ -93,13 +93,13 @@ def _sub_folders(folder: Path) -> list[Path]:
     return [path for name in sorted(visible, key=os.fsencode) if (path := folder / name).is_dir()]
 
 
-def _images_under(folder: Path, root: Path, skipped: list[Skipped]) -> Iterator[Path]:
+def images_under(folder: Path, root: Path | None, skipped: list[Skipped]) -> Iterator[Path]:
     """Candidate images in `folder` at any depth; every real directory is entered once, so links cannot loop."""
 
     def refuse(error: OSError) -> None:
         raise BadInput(f"{error.filename} must be readable, but: {error.strerror}. Change its permissions.") from error
 
-    entered = {_identity(root)}
+    entered = {_identity(root)} if root is not None else set()
     for here, below, names in os.walk(folder, onerror=refuse, followlinks=True):
         if _identity(here) in entered:
             below.clear()
@@ -113,7 +113,7 @@ def _images_under(folder: Path, root: Path, skipped: list[Skipped]) -> Iterator[
                 continue
             if ending in FOREIGN:
                 reason = f"{ending} files cannot be read: convert them to JPEG or PNG"
-                skipped.append(Skipped(shown(path.relative_to(root)), reason))
+                skipped.append(Skipped(shown(path.relative_to(root or folder)), reason))
             elif ending in suffixes() or (not ending and is_image(path)):
                 yield path
 
