@@ -57,26 +57,26 @@ def outside(tmp_path, monkeypatch):
 
 def test_a_cost_with_its_own_unit_in_python(finished, outside):
     result = sartor.fit(
-        finished.data, out="run", budgets={"energy": "3uJ"}, costs=["my_cost:Energy"], quiet=True, **SHORT
+        finished.data, out="run", budgets={"carbon": "3ug"}, costs=["my_cost:Carbon"], quiet=True, **SHORT
     )
-    entry = result.certificate["budgets"]["energy"]
+    entry = result.certificate["budgets"]["carbon"]
     assert entry["measured"] == pytest.approx(entry["predicted"])
     assert entry["measured"] <= 3e-3
-    assert set(result.certificate["costs"]) == {"energy", "macs", "memory", "params"}  # nothing is timed unasked
-    assert result.trade_offs.axis == "energy"
+    assert set(result.certificate["costs"]) == {"carbon", "macs", "memory", "params"}  # nothing is timed unasked
+    assert result.trade_offs.axis == "carbon"
     page = Path("run/report.html").read_text()
-    assert "3 uJ" in page
+    assert "3 ug" in page
     assert "Left out" not in page
-    table = CostTable.from_json(read_json(Path("run/costs/energy.json")))
-    assert table.kind.show(0.5) == "500 uJ"  # without the file that brought it
+    table = CostTable.from_json(read_json(Path("run/costs/carbon.json")))
+    assert table.kind.show(0.5) == "500 ug"  # without the file that brought it
     # a run is data: what it names is imported only by someone who trusts it
     sys.modules.pop("my_cost")
-    for use in (lambda: sartor.solve("run", params="100K"), lambda: sartor.fit("x", out="y", costs=["none:Energy"])):
-        with pytest.raises(BadInput, match=r"my_cost:Energy|none:Energy"):
+    for use in (lambda: sartor.solve("run", params="100K"), lambda: sartor.fit("x", out="y", costs=["none:Carbon"])):
+        with pytest.raises(BadInput, match=r"my_cost:Carbon|none:Carbon"):
             use()
     assert "my_cost" not in sys.modules
-    again = sartor.solve("run", budgets={"energy": "2.5uJ"}, trust_code=True, quiet=True)
-    assert again.path.name == "energy-2.5uJ"
+    again = sartor.solve("run", budgets={"carbon": "2.5ug"}, trust_code=True, quiet=True)
+    assert again.path.name == "carbon-2.5ug"
     assert again.certificate["fits"]
     assert sartor.load("run").predict(tiny.arrays(1)[0][:, None])
 
@@ -123,8 +123,8 @@ def test_a_cost_that_is_asked_for_later_is_priced_then(finished, outside):
     small = {"name": "nasbench201", "cells": 1}  # few parts to time
     result = sartor.fit(finished.data, out="run", params="150K", space=small, quiet=True, **SHORT)
     assert set(Run(result.path).stages()["costs"].files) == {f"costs/{n}.json" for n in ("macs", "memory", "params")}
-    with pytest.raises(BadInput, match="no budget named energy"):
-        sartor.solve("run", budgets={"energy": "3uJ"})
+    with pytest.raises(BadInput, match="no budget named carbon"):
+        sartor.solve("run", budgets={"carbon": "3ug"})
     (outside / "run/costs/stray.txt").write_text("")
     again = sartor.solve("run", latency="1s", quiet=True)
     assert again.certificate["budgets"]["latency"]["holds"]

@@ -147,7 +147,7 @@ class Result:
         path = self._search / ScoreFile.NAME
         learnt, given = read_file(path, ScoreFile).checked(path), self._run.load(SolutionFile).drawing
         self.arch.check(learnt.score.sizes, str(self.path / SolutionFile.NAME))
-        costs = {name: table.form.around(self.arch) for name, table in self.tables.items()}
+        costs = {name: table.form.around(self.arch) for name, table in self.tables.items() if table.form.sums}
         drawing = decode(Drawing, given or {}, f"{SolutionFile.NAME}: drawing")
         found = explain(learnt.explained.around(self.arch), learnt.choices, costs, parse=drawn(drawing))
         return {**found, "shadow_prices": shadow_prices(self.frontier)}

@@ -13,9 +13,10 @@ needs no products of three choices.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -33,6 +34,8 @@ class Quadratic:
     `errors`, where known, is the standard error of every coefficient, in the same layout. `cases` is empty, or holds
     for every option of choice 0 what is added while it is picked: plain functions of the other choices.
     """
+
+    sums: ClassVar[bool] = True  # else the largest of its coefficients counts, not their sum
 
     sizes: tuple[int, ...]
     constant: float = 0.0
@@ -123,7 +126,7 @@ class Quadratic:
 
     def _each(self, change: Callable[[Array], Array]) -> Quadratic:
         """`change` applied to every coefficient, without the errors."""
-        return Quadratic(
+        return type(self)(
             self.sizes,
             float(change(np.asarray(self.constant))),
             {i: change(v) for i, v in self.linear.items()},
@@ -161,13 +164,13 @@ class Quadratic:
             data["errors"] = self.errors.to_json()
         if self.cases:
             data["cases"] = [case.to_json() for case in self.cases]
-        return data
+        return data if self.sums else {**data, "largest": True}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Quadratic:
         """Read what `to_json` wrote."""
         try:
-            return cls(
+            return (Largest if data.get("largest") else Quadratic)(
                 tuple(int(n) for n in data["sizes"]),
                 float(data["constant"]),
                 {int(i): np.asarray(v, np.float64) for i, v in data["linear"].items()},
@@ -182,6 +185,40 @@ class Quadratic:
 def _key(text: str) -> tuple[int, int]:
     i, j = text.split(",")
     return int(i), int(j)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Largest(Quadratic):
+    """The same coefficients, none below zero, of which the largest that is picked counts: the peak of a chain, say."""
+
+    sums: ClassVar[bool] = False
+
+    def batch(self, picks: ArrayLike) -> Array:
+        """The values at many architectures."""
+        index = np.asarray(picks, np.int64)
+        value = np.full(len(index), self.constant)
+        for i, vector in self.linear.items():
+            np.maximum(value, vector[index[:, i]], out=value)
+        for (i, j), table in self.pairs.items():
+            np.maximum(value, table[index[:, i], index[:, j]], out=value)
+        for option, case in enumerate(self.cases):
+            here = np.flatnonzero(index[:, 0] == option)
+            value[here] = np.maximum(value[here], case.batch(index[here]))
+        return value
+
+    def over(self, high: float) -> Quadratic:
+        """A sum that is at most `high` exactly where the largest is: of the coefficients above it."""
+        kept = self._each(lambda values: np.where(values > high, values, 0.0))
+        cases = tuple(Quadratic(c.sizes, c.constant, c.linear, c.pairs) for c in kept.cases)
+        return Quadratic(self.sizes, kept.constant, kept.linear, kept.pairs, cases=cases)
+
+    @property
+    def steps(self) -> list[float]:
+        """All the values that it can have, in order."""
+        terms = [np.ravel(self.constant), *(t.ravel() for t in (*self.linear.values(), *self.pairs.values()))]
+        cases = (case.steps for case in self.cases if isinstance(case, Largest))
+        return sorted({*np.concatenate(terms).tolist(), *(v for steps in cases for v in steps)})
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,28 +273,36 @@ def counted_once(score: Quadratic, choices: Sequence[Choice]) -> Quadratic:
     return Quadratic(score.sizes, score.constant, linear, pairs, errors=score.errors)
 
 
-def additive(sizes: Sequence[int], terms: Sequence[tuple[tuple[tuple[int, int], ...], float]]) -> Quadratic:
-    """Sum of prices, each due when all of its ``(choice, option)`` conditions are picked.
+Term = tuple[tuple[tuple[int, int], ...], float]
+
+
+def additive(
+    sizes: Sequence[int], terms: Sequence[Term], join: Callable[[float, float], float] = operator.add
+) -> Quadratic:
+    """Sum of prices, each due when all of its ``(choice, option)`` conditions are picked; their `Largest` by `max`.
 
     A price has at most two conditions, or three where one of them is on choice 0, the frame: it then belongs to a case.
     """
     constant = 0.0
-    framed: dict[int, list[tuple[tuple[tuple[int, int], ...], float]]] = {}
+    framed: dict[int, list[Term]] = {}
     linear: dict[int, Array] = {}
     pairs: dict[tuple[int, int], Array] = {}
     for when, price in terms:
         if len(when) == 0:
-            constant += price
+            constant = join(constant, price)
         elif len(when) == 1:
             ((i, a),) = when
-            linear.setdefault(i, np.zeros(sizes[i]))[a] += price
+            vector = linear.setdefault(i, np.zeros(sizes[i]))
+            vector[a] = join(vector[a], price)
         elif len(when) == 2:
             (i, a), (j, b) = sorted(when)
-            pairs.setdefault((i, j), np.zeros((sizes[i], sizes[j])))[a, b] += price
+            table = pairs.setdefault((i, j), np.zeros((sizes[i], sizes[j])))
+            table[a, b] = join(table[a, b], price)
         elif len(when) == 3 and min(when)[0] == 0:
             (_, frame), *others = sorted(when)
             framed.setdefault(frame, []).append((tuple(others), price))
         else:
             raise BadInput(f"a price may depend on at most two choices, or on choice 0 and two others, but got {when}.")
-    cases = tuple(additive(sizes, framed.get(a, ())) for a in range(sizes[0])) if framed else ()
-    return Quadratic(tuple(sizes), constant, linear, pairs, cases=cases)
+    cases = tuple(additive(sizes, framed.get(a, ()), join) for a in range(sizes[0])) if framed else ()
+    made = Quadratic if join is operator.add else Largest
+    return made(tuple(sizes), constant, linear, pairs, cases=cases)

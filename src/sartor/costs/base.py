@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from sartor.core.arch import Arch
 from sartor.core.errors import BadInput
-from sartor.core.quadratic import Quadratic, additive
+from sartor.core.quadratic import Largest, Limit, Quadratic, additive
 from sartor.core.task import Task
 from sartor.core.units import Kind
 from sartor.spaces.base import Part, Shape, Space
@@ -107,6 +107,10 @@ class CostTable:
             for e in self.calibration.get("corrections", ())
         ]
 
+    def limit(self, high: float) -> Limit:
+        """The budget as solvers take it: a sum over choices, also where the largest part counts."""
+        return Limit(self.cost, self.form.over(high) if isinstance(self.form, Largest) else self.form, high)
+
     def scaled(self, arch: Arch, measured: float, both_ways: bool = False) -> CostTable:
         """The table after a built network measured more than predicted: all it predicts, times measured / predicted.
 
@@ -121,11 +125,12 @@ class CostTable:
             return self
         # Parts too small to be measured add up to nothing that could be scaled: then every network gets the difference.
         factor = measured / predicted if predicted > 0 else 1.0
-        missing = Quadratic(self.form.sizes, measured - predicted if predicted <= 0 else 0.0)
+        form = self.form * factor
+        form = form if predicted > 0 else form + Quadratic(form.sizes, measured - predicted)
         entry = {"arch": list(arch.picks), "predicted": predicted, "measured": float(measured), "factor": factor}
         notes = {**self.calibration, "corrections": [*self.calibration.get("corrections", ()), entry]}
         prices = {k: p * factor for k, p in self.prices.items()}
-        return replace(self, prices=prices, form=self.form * factor + missing, calibration=notes)
+        return replace(self, prices=prices, form=form, calibration=notes)
 
 
 class Cost(ABC):
@@ -134,12 +139,20 @@ class Cost(ABC):
     name: ClassVar[str]  # of its budget and its files; the class's own unless it says another
     kind: ClassVar[Kind]
     measured: ClassVar[bool] = False  # else counted: exact, the same everywhere, and cheap
+    usual: ClassVar[bool] = True  # a counted one is told of every network; else only where it is limited or asked for
+    sums: ClassVar[bool] = True  # a network costs the sum of its parts; else as much as the largest of them
+    repeatable: ClassVar[bool | None] = None  # whether the same file measures the same anywhere; None: if counted
     guide: ClassVar[str] = "macs"  # the counted cost that leads towards a budget of a measured one
 
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
         if "name" not in cls.__dict__:
             cls.name = cls.__name__.lower()
+
+    @classmethod
+    def again(cls) -> bool:
+        """Whether the same network must come to the same anywhere."""
+        return not cls.measured if cls.repeatable is None else cls.repeatable
 
     @abstractmethod
     def of(self, module: nn.Module, in_shape: Shape) -> float:
@@ -161,7 +174,7 @@ class Cost(ABC):
                 module = part.build()
             prices[key] = Price.exact(self.of(module, part.in_shape))
             tick(self.name, done, len(each))
-        return CostTable(self.name, self.kind, prices, priced(space, parts, prices))
+        return CostTable(self.name, self.kind, prices, priced(space, parts, prices, self.sums))
 
     def measure(
         self,
@@ -197,6 +210,7 @@ def distinct(parts: Sequence[Part]) -> dict[str, Part]:
     return {part.key: part for part in parts}
 
 
-def priced(space: Space, parts: Sequence[Part], prices: Mapping[str, Price]) -> Quadratic:
-    """The cost of every network of the space as a quadratic, from the prices of its parts."""
-    return additive(space.sizes, [(part.when, prices[part.key].value) for part in parts])
+def priced(space: Space, parts: Sequence[Part], prices: Mapping[str, Price], sums: bool = True) -> Quadratic:
+    """The cost of every network of the space as a quadratic, from the prices of its parts: their sum or the largest."""
+    terms = [(part.when, prices[part.key].value) for part in parts]
+    return additive(space.sizes, terms) if sums else additive(space.sizes, terms, max)

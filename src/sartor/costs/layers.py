@@ -7,7 +7,7 @@ tensors). So the usual layers are not run: each tells the shape of what it would
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -50,15 +50,19 @@ def count(module: nn.Module, in_shape: Shape) -> Count:
     tensors = dict([*module.named_parameters(), *module.named_buffers()])
     elsewhere = {n: t.detach().to("meta") for n, t in tensors.items() if not t.is_meta}
     x = torch.empty(1, *in_shape, device="meta")
-    with evaluating(module), _telling(module) as layers, _Counter() as rest:  # type: ignore[no-untyped-call]
+    with evaluating(module), telling(module) as layers, _Counter() as rest:  # type: ignore[no-untyped-call]
         out = functional_call(module, elsewhere, (x,)) if elsewhere else module(x)
     shape = tuple(out.shape[1:]) if isinstance(out, Tensor) else ()
     return Count(float(rest.flops // 2 + sum(layer.macs for layer in layers)), tuple(layers), shape)
 
 
+def _unchanged(x: Tensor) -> Tensor:
+    return x
+
+
 @contextmanager
-def _telling(module: nn.Module) -> Iterator[list[Layer]]:
-    """Inside, the usual layers of the module are not run but listed."""
+def telling(module: nn.Module, passed: Callable[[Tensor], Tensor] = _unchanged) -> Iterator[list[Layer]]:
+    """Inside, the usual layers of the module are not run but listed; those that keep the shape do `passed` instead."""
     listed: list[Layer] = []
     changed: list[nn.Module] = []
     for layer in module.modules():
@@ -68,7 +72,7 @@ def _telling(module: nn.Module) -> Iterator[list[Layer]]:
         elif type(layer) is nn.Linear:
             forward = partial(_connected, listed, layer)
         elif type(layer) in _PASSED:
-            forward = _unchanged
+            forward = passed
         else:
             continue
         layer.forward = forward
@@ -92,10 +96,6 @@ def _connected(listed: list[Layer], layer: nn.Linear, x: Tensor) -> Tensor:
     weights, rows = layer.weight.numel(), math.prod(x.shape[:-1])
     listed.append(Layer(weights * rows, weights, layer.out_features, layer.out_features * rows))
     return x.new_empty(*x.shape[:-1], layer.out_features)
-
-
-def _unchanged(x: Tensor) -> Tensor:
-    return x
 
 
 class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]

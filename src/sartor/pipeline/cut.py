@@ -117,7 +117,7 @@ class Cut(ABC):
 
     def limits(self, tables: Mapping[str, CostTable]) -> tuple[Limit, ...]:
         """The budgets and the space's own rules."""
-        budgets = (Limit(name, tables[name].form, high) for name, high in self.budgets.items())
+        budgets = (tables[name].limit(high) for name, high in self.budgets.items())
         return (*budgets, *self.space.rules)
 
     @property
@@ -127,10 +127,13 @@ class Cut(ABC):
 
     @property
     def axis(self) -> str:
-        """The cost that the frontier is drawn against: the first measured budget, else the first; one at any rate."""
+        """The cost that the frontier is drawn against: the first measured budget, else the first; one at any rate.
+
+        It is a sum over parts, as a frontier is.
+        """
         costs = self.context.costs
         every = [n for n in costs if costs[n].measured] + [n for n in costs if n == Cost.guide] + list(costs)
-        return next(iter((*self.measured, *self.budgets, *every)))
+        return next(n for n in (*self.measured, *self.budgets, *every) if costs[n].sums)
 
     def measure(self, name: str, net: nn.Module, table: CostTable | None = None, file: Path | None = None) -> Measured:
         """What a network comes to as deployed: counted or measured once, for all processes."""

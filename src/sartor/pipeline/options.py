@@ -134,7 +134,7 @@ class Options:
         """The costs of this run by name: all that are counted, and those that are measured where that is asked for."""
         wanted = dict(self.costs)
         for name in COSTS.names():
-            if name in self.budgets or not COSTS[name].measured:
+            if name in self.budgets or (COSTS[name].usual and not COSTS[name].measured):
                 wanted.setdefault(name, Plug(name))
         made = [self.made_cost(plug) for _, plug in sorted(wanted.items())]
         return {cost.name: cost for cost in made}

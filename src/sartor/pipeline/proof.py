@@ -72,7 +72,7 @@ class Decision:
         unpriced = sorted(set(self.solution.budgets) - set(tables))
         if unpriced:
             raise RunError(f"solution.json has a budget for {', '.join(unpriced)}, which has no table in costs/.")
-        return (*(Limit(n, tables[n].form, high) for n, high in self.solution.budgets.items()), *rules)
+        return (*(tables[n].limit(high) for n, high in self.solution.budgets.items()), *rules)
 
 
 def prices(d: Decision, space: Space | None, task: Task, recount: bool = True) -> Iterator[Line]:
@@ -96,7 +96,8 @@ def prices(d: Decision, space: Space | None, task: Task, recount: bool = True) -
             continue
         start = table.calibration.get("intercept_ms", 0.0)
         intercept = Quadratic(space.sizes, float(start) if isinstance(start, int | float) else 0.0)
-        form = priced(space, parts, table.prices) + intercept
+        summed = priced(space, parts, table.prices, COSTS[name].sums)
+        form = summed + intercept if summed.sums else summed
         yield _alike(f"costs/{name}.json: the sum of the prices", CostTable(name, table.kind, {}, form), table)
 
 

@@ -5,6 +5,7 @@ A stage reads files of the run directory and writes its own, whose names it retu
 
 from __future__ import annotations
 
+import bisect
 import math
 import shutil
 import time
@@ -19,7 +20,7 @@ from torch import nn
 
 from sartor.core.arch import Arch, canonical
 from sartor.core.errors import Infeasible, RunError, SolverError
-from sartor.core.quadratic import Limit, Quadratic
+from sartor.core.quadratic import Largest, Limit, Quadratic
 from sartor.costs.base import CostTable
 from sartor.data.audit import audit
 from sartor.data.naming import describe
@@ -209,12 +210,29 @@ def _best(cut: Cut, goal: Quadratic, tables: dict[str, CostTable]) -> Solution:
             break
     if name is None or name not in cut.budgets or problem.asked is None or problem.least is None:
         raise problem
-    raise cut.impossible(name, problem.asked, problem.least) from problem
+    form = tables[name].form
+    least = _least(cut, tables, name, form.steps) if isinstance(form, Largest) else problem.least
+    raise cut.impossible(name, cut.budgets[name], least) from problem
+
+
+def _least(cut: Cut, tables: Mapping[str, CostTable], name: str, steps: list[float]) -> float:
+    """The smallest budget that can be met of a cost that goes by its largest part, the other limits aside."""
+
+    def met(high: float) -> bool:
+        try:
+            cut.context.best(Problem(Quadratic(cut.space.sizes), (tables[name].limit(high), *cut.space.rules)))
+        except Infeasible:
+            return False
+        return True
+
+    return steps[bisect.bisect_left(steps, True, key=met)]
 
 
 def _relax(cut: Cut, tables: dict[str, CostTable], name: str) -> bool:
     """Whether the network that the table calls cheapest measures less than that; the table then learns it."""
     others = [limit for limit in cut.limits(tables) if limit.name != name]
+    if not tables[name].form.sums:
+        return False
     try:
         arch = cheapest(tables[name].form, others).arch
     except (Infeasible, SolverError):

@@ -63,7 +63,8 @@ def _allowed(choice: Choice, other: int) -> list[int]:
 
 def prices(files: Files) -> dict[str, list[Array]]:
     """What each option of each choice costs, by cost; in the chosen network's frame where that matters."""
-    return {n: effects(t.form.around(files.solution.arch), files.choices, hub=True) for n, t in files.tables.items()}
+    forms = {n: t.form.around(files.solution.arch) for n, t in files.tables.items() if t.form.sums}
+    return {n: effects(form, files.choices, hub=True) for n, form in forms.items()}
 
 
 def contributions(files: Files) -> list[Array] | None:

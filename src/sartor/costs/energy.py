@@ -1,0 +1,135 @@
+"""Energy per image: by the processor's own counter where the kernel offers it (RAPL), else by a table of prices.
+
+The counter is of the whole processor and too coarse for a single part: parts are always priced by the table, and whole
+networks, built as deployed, then set its scale.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal, final
+
+import numpy as np
+
+from sartor.core.config import check
+from sartor.core.errors import BadInput
+from sartor.core.registry import RUNTIMES
+from sartor.core.task import Task
+from sartor.core.units import Kind
+from sartor.costs.base import Cost, CostTable, Measured, Tick, silent
+from sartor.costs.macs import Macs
+from sartor.costs.memory import Memory
+from sartor.deploy.timing import interval
+from sartor.spaces.base import Shape, Space
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from sartor.deploy.timing import Workload
+
+_ROUNDS = 9
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Energy(Cost):
+    """Millijoules per image: all that the processor draws meanwhile (RAPL), or by a price per operation and byte.
+
+    The table's prices are those of Horowitz (ISSCC 2014), 45 nm: a 32-bit multiply-add 4.6 pJ, a byte from memory
+    160 pJ, every weight read once. Give those of your device with ``costs.energy.mac_pj`` and ``costs.energy.byte_pj``.
+    """
+
+    kind: ClassVar[Kind] = Kind("energy", {"nJ": 1e-6, "uJ": 1e-3, "mJ": 1.0, "J": 1e3})
+    measured: ClassVar[bool] = True
+
+    source: Literal["auto", "rapl", "table"] = "auto"
+    mac_pj: float = 4.6
+    byte_pj: float = 160.0
+    rapl: str = "/sys/class/powercap/intel-rapl:0"
+    seconds: float = 1.5  # how long a network is called, again and again, to be measured
+    runtime: str = "onnxruntime"
+    threads: int = 1
+    batch: int = 1
+
+    def __post_init__(self) -> None:
+        check(self, mac_pj=">= 0", byte_pj=">= 0", seconds="> 0", batch=">= 1")
+        if self.source == "rapl" and self._counter() is None:
+            raise BadInput(
+                f"energy from RAPL needs {self.rapl}/energy_uj, readable; it is not here (another processor, a virtual "
+                "machine, or readable by root alone). Use costs.energy.source=table."
+            )
+
+    def of(self, module: nn.Module, in_shape: Shape) -> float:
+        """By the table of prices."""
+        picojoules = self.mac_pj * Macs().of(module, in_shape) + self.byte_pj * Memory().of(module, in_shape)
+        return picojoules * 1e-9
+
+    def table(self, space: Space, task: Task, tick: Tick = silent, cache: Path | None = None) -> CostTable:
+        """Parts by the table of prices; where there is a counter, as much as the heaviest network really draws."""
+        from sartor.costs.latency.cost import as_deployed
+
+        made = super().table(space, task, tick, cache)
+        if self._counter() is None:
+            return made
+        image = (task.channels, task.image, task.image)
+        drawn = self.measure(as_deployed(space, space.heaviest, task), image).value
+        return made.scaled(space.heaviest, drawn, both_ways=True)
+
+    def measure(
+        self,
+        net: nn.Module,
+        in_shape: Shape,
+        *,
+        file: Path | None = None,
+        table: CostTable | None = None,
+        say: Callable[[str], None] = print,
+    ) -> Measured:
+        """What a call draws, per image: the median of some rounds, and the upper end of its interval."""
+        counter = self._counter()
+        if counter is None:
+            value = self.of(net, in_shape)
+            return Measured(value, value, {"source": "table"})
+        runtime = RUNTIMES.make(self.runtime, {"threads": self.threads, "batch": self.batch})
+        call = runtime.workload(file if file is not None and runtime.exported else net, in_shape)
+        call()
+        rounds = [counter.drawn(call, self.seconds / _ROUNDS) / self.batch for _ in range(_ROUNDS)]
+        return Measured(float(np.median(rounds)), interval(rounds)[1], {"source": "rapl"})
+
+    def _counter(self) -> Counter | None:
+        counter = Counter(Path(self.rapl))
+        return counter if self.source != "table" and counter.readable() else None
+
+
+@dataclass(frozen=True)
+class Counter:
+    """The kernel's counter of microjoules, which begins again at zero now and then."""
+
+    folder: Path
+
+    def readable(self) -> bool:
+        """Whether this machine has one that this user may read."""
+        try:
+            return self.microjoules() >= 0
+        except (OSError, ValueError):
+            return False
+
+    def microjoules(self) -> int:
+        """As it stands."""
+        return int((self.folder / "energy_uj").read_text())
+
+    def drawn(self, call: Workload, seconds: float) -> float:
+        """Millijoules a call while it is called for so long."""
+        before, start, calls = self.microjoules(), time.perf_counter(), 0
+        while time.perf_counter() - start < seconds or not calls:
+            call()
+            calls += 1
+        spent = self.microjoules() - before
+        if spent < 0:
+            spent += int((self.folder / "max_energy_range_uj").read_text())
+        return spent / 1e3 / calls
+
+
+PLUGIN = Energy

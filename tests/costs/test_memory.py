@@ -1,0 +1,117 @@
+"""Memory, size and energy: counted by hand, against the exhaustive optimum, and through a whole budget."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import sartor
+from sartor.core.arch import Arch
+from sartor.core.errors import BadInput, Infeasible
+from sartor.core.quadratic import Largest, Quadratic, additive
+from sartor.core.registry import COSTS, SPACES
+from sartor.core.task import Task
+from sartor.costs.base import CostTable
+from sartor.costs.energy import Counter, Energy
+from sartor.costs.flash import Flash
+from sartor.costs.lifetimes import peak
+from sartor.costs.macs import Macs
+from sartor.costs.size import Size
+from sartor.costs.sram import Sram
+from sartor.solvers import solve
+from sartor.solvers.base import Problem
+
+TASK = Task(10, 16, 3)
+
+
+class _Residual(nn.Module):
+    """4 channels, widened to 8 and back, and the input again; `late` reads the input once more at the end."""
+
+    def __init__(self, late=False):
+        super().__init__()
+        self.wide, self.norm, self.back, self.late = nn.Conv2d(4, 8, 1), nn.BatchNorm2d(8), nn.Conv2d(8, 4, 1), late
+
+    def forward(self, x):
+        y = self.back(torch.relu(self.norm(self.wide(x))))
+        return torch.cat([x + y, x], 1) if self.late else x + y
+
+
+def test_the_peak_by_hand():
+    pixels = 5 * 5
+    assert peak(nn.Sequential(nn.Conv2d(4, 8, 1), nn.BatchNorm2d(8), nn.ReLU()), (4, 5, 5)) == (4 + 8) * pixels
+    assert peak(_Residual(), (4, 5, 5)) == (4 + 8 + 4) * pixels  # the sum writes over its first term
+    assert peak(_Residual(late=True), (4, 5, 5)) == (4 + 4 + 8) * pixels
+    assert peak(nn.Sequential(nn.Flatten(), nn.Linear(100, 3)), (4, 5, 5)) == 103  # a view takes no memory
+
+
+@pytest.mark.parametrize("name", ["mobile", "edge"])
+def test_of_a_chain_the_largest_part_is_the_peak(name):
+    space = SPACES[name](**({"widths": (8,)} if name == "edge" else {})).fitted(TASK)
+    table, rng = Sram().table(space, TASK), np.random.default_rng(0)
+    assert isinstance(CostTable.from_json(table.to_json()).form, Largest)
+    for arch in (space.heaviest, space.sample(rng), space.sample(rng)):
+        assert table.form(arch) == Sram().of(space.network(arch, TASK), (3, 16, 16))
+
+
+def test_the_optimum_inside_a_peak_is_that_of_all_networks():
+    rng = np.random.default_rng(1)
+    sizes = (2, 3, 3, 2)
+    when = [((i, a),) for i in range(4) for a in range(sizes[i])]
+    when += [((1, a), (2, b)) for a in range(3) for b in range(3)] + [((0, 1), (2, 1), (3, 0))]
+    terms = [(w, float(rng.integers(1, 100))) for w in when]
+    table = CostTable("peak", COSTS["peak"].kind, {}, additive(sizes, terms, max))
+    score = Quadratic(sizes, 0.0, {i: rng.normal(size=n) for i, n in enumerate(sizes)})
+    every = [Arch(p) for p in itertools.product(*map(range, sizes))]
+    worst = {a: max(v for w, v in terms if all(a.picks[i] == o for i, o in w)) for a in every}
+    assert all(table.form(a) == worst[a] for a in every)
+    for high in sorted({*worst.values()}):
+        best = max(score(a) for a in every if worst[a] <= high)
+        assert solve(Problem(score, (table.limit(high),))).score == pytest.approx(best)
+    with pytest.raises(Infeasible):
+        solve(Problem(score, (table.limit(min(worst.values()) - 1),)))
+
+
+def test_flash_size_and_the_table_of_energy(tmp_path):
+    net = nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(8 * 9, 5))
+    assert Flash().of(net, (3, 5, 5)) == (8 * 27 + 8 * 8) + (8 * 9 * 5 + 5 * 8)
+    (tmp_path / "model.onnx").write_bytes(b"1234")
+    assert Size().measure(net, (3, 5, 5), file=tmp_path / "model.onnx").value == 4
+    params = sum(p.numel() for p in net.parameters())
+    assert Energy(mac_pj=2, byte_pj=3, source="table").of(net, (3, 5, 5)) == pytest.approx(
+        (2 * Macs().of(net, (3, 5, 5)) + 3 * 4 * params) * 1e-9
+    )
+
+
+def test_energy_by_the_kernels_counter(tmp_path, monkeypatch):
+    with pytest.raises(BadInput, match="energy_uj"):
+        Energy(source="rapl", rapl=str(tmp_path))
+    (tmp_path / "max_energy_range_uj").write_text("1000000")
+    (tmp_path / "energy_uj").write_text("0")
+    state = {"calls": 0}
+
+    def reading(counter):
+        return (999_950 + 70 * state["calls"]) % 1_000_000  # 70 uJ a call, and it begins again at once
+
+    monkeypatch.setattr(Counter, "microjoules", reading)
+    counter = Counter(tmp_path)
+    assert counter.drawn(lambda: state.update(calls=state["calls"] + 1), 0.0) == pytest.approx(0.07)
+    found = Energy(rapl=str(tmp_path), seconds=0.01, runtime="torch").measure(nn.Conv2d(1, 1, 1), (1, 2, 2))
+    assert found.details == {"source": "rapl"}
+
+
+def test_budgets_of_a_microcontroller(finished, tmp_path):
+    run = finished.copy(tmp_path / "run")
+    result = sartor.solve(run, budgets={"sram": "4KB", "flash": "60KB", "size": "1MB", "energy": "1J"}, quiet=True)
+    told = result.certificate["budgets"]
+    assert all(told[name]["holds"] for name in ("sram", "flash", "size", "energy"))
+    assert told["sram"]["predicted"] == told["sram"]["measured"] <= 4000
+    assert told["size"]["measured"] == (result.path / "model/model.onnx").stat().st_size
+    assert told["energy"]["source"] in ("rapl", "table")
+    lines = {line.what: line.state for line in sartor.verify(result.path).lines}
+    assert lines["the rebuilt network: sram counted again"] == "verified"
+    assert "differs" not in lines.values()
+    with pytest.raises(Infeasible, match="sram <= 10 B cannot be met") as refused:
+        sartor.solve(run, budgets={"sram": "10B"}, quiet=True)
+    assert sartor.solve(run, budgets={"sram": refused.value.least}, quiet=True).certificate["fits"]  # and no less
