@@ -26,6 +26,7 @@ from sartor.costs.macs import Macs
 from sartor.deploy import timing
 from sartor.deploy.runtimes.base import Reference, threads_of_torch
 from sartor.deploy.runtimes.onnxruntime import OnnxRuntime
+from sartor.deploy.targets.probe import visit
 from sartor.spaces.edge.space import Edge
 
 
@@ -46,7 +47,9 @@ def one(image: int, cost: Latency, count: int) -> dict:
         shape = (task.channels, image, image)
         calls = {str(i): runtime.workload(as_deployed(space, a, task), shape) for i, a in enumerate(archs)}
         calls["reference"] = runtime.workload(Reference(), Reference.shape)
-        times = timing.polished(timing.interleaved(calls, 7, cost.visit_ms / 1e3, rng, time=runtime.time))
+        times = timing.polished(
+            timing.interleaved(timing.Here(calls, runtime.time), list(calls), 7, cost.visit_ms / 1e3, rng)
+        )
     measured = np.array([np.median(times[str(i)]) for i in range(len(archs))])
     predicted = table.form.batch([a.picks for a in archs])
     errors = np.abs(predicted / measured - 1)
@@ -78,7 +81,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.busy:
         timing.perf_counter = time.process_time
-        OnnxRuntime.time = lambda self, call, seconds: [min(timing.visit(call, seconds))]
+        OnnxRuntime.time = lambda self, call, seconds: [min(visit(call, seconds))]
     cost = Latency()
     results: dict = {
         "device": cost.identity(),

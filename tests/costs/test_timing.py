@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from sartor.deploy.timing import Timing, interleaved, interval, polished, visit
+from sartor.deploy.targets.probe import visit
+from sartor.deploy.timing import Here, Timing, interleaved, interval, polished
 
 
 @pytest.mark.parametrize("n", [6, 9, 15, 40])
@@ -36,9 +37,8 @@ def test_every_round_visits_everything():
         calls[name] += 1
 
     seen = []
-    times = interleaved(
-        {n: lambda n=n: call(n) for n in calls}, rounds=4, seconds=0.0, rng=np.random.default_rng(0), tick=seen.append
-    )
+    watch = Here({n: lambda n=n: call(n) for n in calls})
+    times = interleaved(watch, list(calls), 4, 0.0, np.random.default_rng(0), tick=seen.append)
     assert seen == [1, 2, 3, 4]
     assert {n: len(t) for n, t in times.items()} == {"a": 4, "b": 4}
     assert calls == {"a": 12, "b": 12}  # one unrecorded call and two recorded ones a visit

@@ -44,6 +44,7 @@ def fit(
     costs: str | Group | Iterable[str | Cost | type[Cost]] | None = None,
     solver: str | Group | Solver | type[Solver] | None = None,
     runtime: str | Runtime | type[Runtime] | None = None,
+    target: str | None = None,
     time: str | float | None = None,
     effort: Effort | None = None,
     device: Device | None = None,
@@ -73,9 +74,9 @@ def fit(
 
     limits = _given(latency=latency, params=params, macs=macs, memory=memory) | dict(budgets or {})
     chosen = _given(
-        method=method, space=space, costs=costs, solver=solver, runtime=runtime, time=time, effort=effort,
-        device=device, threads=threads, image=image, seed=seed, val=val, test=test, train=train, devices=devices,
-        nodes=nodes,
+        method=method, space=space, costs=costs, solver=solver, runtime=runtime, target=target, time=time,
+        effort=effort, device=device, threads=threads, image=image, seed=seed, val=val, test=test, train=train,
+        devices=devices, nodes=nodes,
     )  # fmt: skip
     values = {"data": _path(data), "budgets": limits, **chosen}
     folder = Path(out) if out is not None else default_folder(data)
@@ -121,6 +122,7 @@ def compress(
     costs: str | Group | Iterable[str | Cost | type[Cost]] | None = None,
     solver: str | Group | Solver | type[Solver] | None = None,
     runtime: str | Runtime | type[Runtime] | None = None,
+    target: str | None = None,
     effort: Effort | None = None,
     device: Device | None = None,
     threads: int | None = None,
@@ -159,8 +161,8 @@ def compress(
     name = str(model) if named else f"{type(model).__module__}:{type(model).__qualname__}"
     limits = _given(latency=latency, params=params, macs=macs, memory=memory) | dict(budgets or {})
     options = _given(
-        costs=costs, solver=solver, runtime=runtime, effort=effort, device=device, threads=threads, image=image,
-        seed=seed, val=val, test=test, train=train, weights=None if weights is None else str(weights),
+        costs=costs, solver=solver, runtime=runtime, target=target, effort=effort, device=device, threads=threads,
+        image=image, seed=seed, val=val, test=test, train=train, weights=None if weights is None else str(weights),
         structures=structures, rounds=rounds, epochs=epochs, pretrain=pretrain, strength=strength, rate=rate,
         batch=batch, hessian=hessian, hessian_images=hessian_images, gradual=gradual, levels=levels,
         data=_path(data),

@@ -9,7 +9,7 @@ import typer
 
 from sartor.cli import show
 from sartor.cli.app import AsJson, Quiet, app, given, overridden
-from sartor.cli.options import Budgets, Costs, Solver, TrustCode, named_budgets
+from sartor.cli.options import Budgets, Costs, Solver, Target, TrustCode, named_budgets
 from sartor.core.errors import BadInput
 
 
@@ -28,6 +28,7 @@ def compress(
     effort: Annotated[str | None, typer.Option(help="quick, standard or thorough.")] = None,
     device: Annotated[str | None, typer.Option(help="Where to train: cpu or cuda.")] = None,
     runtime: Annotated[str | None, typer.Option(help="Cut for onnxruntime (this CPU) or torch (--device).")] = None,
+    target: Target = None,
     threads: Annotated[int | None, typer.Option(help="Threads of the deployed network.")] = None,
     image: Annotated[int | None, typer.Option(help="Side of the images in pixels.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of everything random.")] = None,
@@ -47,8 +48,8 @@ def compress(
 
     values: dict[str, Any] = read_toml(config) if config else {}
     values |= given(model=model, data=data, structures=structure, weights=None if weights is None else str(weights),
-                    effort=effort, device=device, runtime=runtime, threads=threads, image=image, seed=seed,
-                    costs=cost or None, solver=solver)  # fmt: skip
+                    effort=effort, device=device, runtime=runtime, target=target, threads=threads, image=image,
+                    seed=seed, costs=cost or None, solver=solver)  # fmt: skip
     limits = named_budgets(budget) | given(latency=latency, params=params, macs=macs, memory=memory)
     values = overridden(grouped(values, Compression), set_, limits)
     if "model" not in values:

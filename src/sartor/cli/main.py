@@ -17,7 +17,7 @@ from rich.console import Console
 
 from sartor.cli import audit, bench, compare, compress, show, tables, verify
 from sartor.cli.app import AsJson, Quiet, RunPath, app, given, overridden
-from sartor.cli.options import Budgets, Costs, Solver, TrustCode, among, named_budgets
+from sartor.cli.options import Budgets, Costs, Solver, Target, TrustCode, among, named_budgets
 from sartor.core.errors import BadInput, SartorError
 from sartor.core.registry import METHODS, SPACES
 from sartor.version import __version__
@@ -50,6 +50,7 @@ def fit(
                                                autocompletion=among(("quick", "standard", "thorough")))] = None,
     device: Annotated[str | None, typer.Option(help="Where to search and train: cpu or cuda.")] = None,
     runtime: Annotated[str | None, typer.Option(help="Cut for onnxruntime (this CPU) or torch (--device).")] = None,
+    target: Target = None,
     threads: Annotated[int | None, typer.Option(help="Threads of the deployed network.")] = None,
     image: Annotated[int | None, typer.Option(help="Side of the images in pixels; default from the data.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of everything random.")] = None,
@@ -68,8 +69,8 @@ def fit(
 
     values = read_toml(config) if config else {}
     values |= given(data=data, method=method, space=space, time=time_, effort=effort, device=device, runtime=runtime,
-                    threads=threads, image=image, seed=seed, devices=devices, nodes=nodes, costs=cost or None,
-                    solver=solver)  # fmt: skip
+                    target=target, threads=threads, image=image, seed=seed, devices=devices, nodes=nodes,
+                    costs=cost or None, solver=solver)  # fmt: skip
     limits = named_budgets(budget) | given(latency=latency, params=params, macs=macs, memory=memory)
     values = overridden(options.grouped(values), set_, limits)
     if "data" not in values:
@@ -163,6 +164,7 @@ def measure(
     cost: Annotated[str, typer.Option("--cost", help="What to measure: a name, or package.module:Class.")] = "latency",
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     runtime: Annotated[str | None, typer.Option(help="What runs the parts; `sartor list` names them.")] = None,
+    target: Target = None,
     threads: Annotated[int, typer.Option(help="Threads of the deployed network.")] = 1,
     image: Annotated[int, typer.Option(help="Side of the images in pixels.", min=1)] = 32,
     classes: Annotated[int, typer.Option(help="Number of classes.", min=1)] = 10,
@@ -171,7 +173,7 @@ def measure(
     out: Annotated[Path | None, typer.Option(help="Also write the table to this JSON file.")] = None,
     quiet: Quiet = False, as_json: AsJson = False,
 ) -> None:  # fmt: skip
-    """Price every part of a space on this device: its latency, or another cost."""
+    """Price every part of a space on the target: its latency, or another cost."""
     from sartor.core.config import assign
     from sartor.core.registry import RUNTIMES, SPACES
     from sartor.core.task import Task
@@ -186,7 +188,8 @@ def measure(
     for setting in set_ or []:
         assign(options, setting)
     fitting = (n for n in RUNTIMES.names() if device in RUNTIMES[n].devices)
-    chosen = Fit(data="", runtime=runtime or next(fitting, RUNTIMES.names()[0]), threads=threads)
+    under = runtime or next(fitting, RUNTIMES.names()[0])
+    chosen = Fit(data="", runtime=under, target=target or "local", threads=threads)
     measured = chosen.made_cost(Plug(cost, options))
     task = Task(classes, image, channels)
     with Reporter(quiet or None).bar("measuring", 100) as bar:

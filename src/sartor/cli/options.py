@@ -29,6 +29,8 @@ Costs = Annotated[list[str] | None, typer.Option(
 Solver = Annotated[str | None, typer.Option(
     "--solver", help="Who decides; `sartor list` names them. Default auto.",
     autocompletion=among(SOLVERS))]  # fmt: skip
+Target = Annotated[str | None, typer.Option(
+    "--target", help="Where the network will run: local, or ssh://user@host:port.")]  # fmt: skip
 TrustCode = Annotated[bool, typer.Option("--trust-code", help="Import the code that the run's own files name.")]
 
 

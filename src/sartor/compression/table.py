@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from sartor.compression.cut import Narrowing
 from sartor.compression.given import Given
 from sartor.compression.graph import inputs
 from sartor.compression.structures import is_depthwise, layers
-from sartor.deploy.runtimes.base import threads_of_torch
+from sartor.deploy.targets.base import Build
 from sartor.deploy.timing import interleaved, polished
 from sartor.pipeline.cut import chosen
 from sartor.runs.schema import BaselineFile, CompressionFile, TrainingFile, VerifyFile
@@ -92,14 +93,13 @@ def _plain(layer: Any) -> nn.Module:
 def _times(job: Given, placed: list[Placed]) -> dict[str, float]:
     """Milliseconds of every distinct layer alone under the deployment runtime, less those of doing nothing."""
     distinct = {_key(layer, shape): (layer, shape) for layer, shape in placed}
-    runtime, work = job.runtime(), {}
-    with threads_of_torch(runtime.threads):
-        for key, (layer, shape) in distinct.items():
-            work[key] = runtime.workload(_plain(layer), shape)
-            work[f"idle {shape}"] = runtime.workload(nn.Identity(), shape)
+    builds: dict[str, Build] = {}
+    for key, (layer, shape) in distinct.items():
+        builds[key] = (partial(_plain, layer), shape)
+        builds[f"idle {shape}"] = (nn.Identity, shape)
+    with job.run.reporter.bar("timing layers", _ROUNDS) as bar, job.runtime().stopwatch(builds) as watch:
         rng = np.random.default_rng(0)
-        with job.run.reporter.bar("timing layers", _ROUNDS) as bar:
-            times = polished(interleaved(work, _ROUNDS, _VISIT, rng, bar.to, runtime.time))
+        times = polished(interleaved(watch, list(builds), _ROUNDS, _VISIT, rng, bar.to))
     return {
         k: max(0.0, float(np.median(times[k])) - float(np.median(times[f"idle {s}"]))) for k, (_, s) in distinct.items()
     }

@@ -9,6 +9,7 @@ from pathlib import Path
 from sartor.core.registry import load
 
 OBJECT = "an object in Python: "
+_ADDRESS = re.compile(r"[a-z]+://")
 _REFERENCE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
@@ -35,7 +36,7 @@ def refuse_code(options: Mapping[str, object]) -> None:
 
 
 def _texts(value: object) -> list[str]:
-    """Every text with a colon, however deep: to a registry each is a reference."""
+    """Every text with a colon, however deep: to a registry each is a reference, but for an address (ssh://host)."""
     if isinstance(value, Mapping | list):
         return [text for inner in (value.values() if isinstance(value, Mapping) else value) for text in _texts(inner)]
-    return [value] if isinstance(value, str) and ":" in value else []
+    return [value] if isinstance(value, str) and ":" in value and not _ADDRESS.match(value) else []

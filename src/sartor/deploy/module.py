@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from sartor.core.errors import BadInput, SartorError, require
 from sartor.deploy.graph import simplified, without_traces
+from sartor.deploy.targets import probe
 
 INPUT, OUTPUT = "image", "logits"
 OPSET = 18
@@ -134,17 +135,10 @@ def _example(module: nn.Module, batch: int, in_shape: Sequence[int]) -> Tensor:
 
 
 def session(model: bytes | Path, threads: int = 1) -> Any:
-    """An ONNX Runtime session on the CPU: `threads` inside an operator, operators one after another."""
-    runtime = require("onnxruntime", "onnx")
-    options = runtime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.execution_mode = runtime.ExecutionMode.ORT_SEQUENTIAL
-    options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_ENABLE_ALL
-    options.log_severity_level = 3
-    source = model if isinstance(model, bytes) else str(model)
+    """A session as the measuring program has it (`probe.session`)."""
+    require("onnxruntime", "onnx")
     try:
-        return runtime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+        return probe.session(model if isinstance(model, bytes) else str(model), threads)
     except Exception as error:  # onnxruntime's exceptions share no public base class
         name = "the graph" if isinstance(model, bytes) else str(model)
         reason = str(error).splitlines()[0]

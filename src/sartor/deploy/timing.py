@@ -10,19 +10,20 @@ from __future__ import annotations
 
 import gc
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from time import perf_counter
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binom
 
+from sartor.deploy.targets.probe import visit
+
 Array = NDArray[np.float64]
 Workload = Callable[[], object]  # one inference, finished when it returns
-_LEAST_CALLS = 2
 
 
 @contextmanager
@@ -37,26 +38,45 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
-def visit(workload: Workload, seconds: float) -> list[float]:
-    """Milliseconds of every call during `seconds`, at least two, after one call that is not recorded."""
-    workload()
-    samples: list[float] = []
-    start = last = perf_counter()
-    while last - start < seconds or len(samples) < _LEAST_CALLS:
-        begin = perf_counter()
-        workload()
-        last = perf_counter()
-        samples.append((last - begin) * 1e3)
-    return samples
+class Stopwatch(ABC):
+    """Times networks by their names, wherever they are."""
+
+    @abstractmethod
+    def visits(self, names: Sequence[str], seconds: float) -> Iterator[tuple[str, list[float]]]:
+        """One visit of each, in this order: the milliseconds of every call during `seconds`."""
+
+    def conditions(self) -> dict[str, Any]:
+        """What the machine was like meanwhile, where it tells."""
+        return {}
+
+
+class Here(Stopwatch):
+    """Times workloads in this process."""
+
+    def __init__(
+        self, workloads: Mapping[str, Workload], time: Callable[[Workload, float], list[float]] = visit
+    ) -> None:
+        self.workloads, self.time, self.rounds = workloads, time, 0
+
+    def visits(self, names: Sequence[str], seconds: float) -> Iterator[tuple[str, list[float]]]:
+        """Workloads may be made when they are first asked for, which leaves a lot to collect."""
+        self.rounds += 1
+        if self.rounds < 3:
+            gc.collect()
+        for name in names:
+            call = self.workloads[name]
+            with _no_collection():
+                calls = self.time(call, seconds)
+            yield name, calls
 
 
 def interleaved(
-    workloads: Mapping[str, Workload],
+    watch: Stopwatch,
+    names: Sequence[str],
     rounds: int,
     seconds: float,
     rng: np.random.Generator,
     tick: Callable[[int], None] = lambda done: None,
-    time: Callable[[Workload, float], list[float]] = visit,
     medians: dict[str, list[float]] | None = None,
     keep: Callable[[], None] = lambda: None,
 ) -> dict[str, Array]:
@@ -64,18 +84,12 @@ def interleaved(
 
     `medians` are those of a sitting that was stopped; they are added to, and `keep` is called after every visit.
     """
-    names = list(workloads)
     medians = {} if medians is None else medians
     for done in range(1, rounds + 1):
-        if done < 3:  # workloads may be made when they are first asked for, which leaves a lot to collect
-            gc.collect()
-        for k in rng.permutation(len(names)):
-            values = medians.setdefault(names[k], [])
-            if len(values) < done:
-                call = workloads[names[k]]
-                with _no_collection():
-                    values.append(float(np.median(time(call, seconds))))
-                keep()
+        order = [names[k] for k in rng.permutation(len(names))]
+        for name, calls in watch.visits([n for n in order if len(medians.get(n, ())) < done], seconds):
+            medians.setdefault(name, []).append(float(np.median(calls)))
+            keep()
         tick(done)
     return {name: np.asarray(medians[name]) for name in names}
 

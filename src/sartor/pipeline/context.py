@@ -55,7 +55,7 @@ from sartor.solvers.base import Problem, Solution
 from sartor.spaces.base import Shape, Space
 from sartor.version import __version__
 
-_LATER = ("costs", "solver")  # groups of config.toml that runs of Sartor 0.1 do not have
+_LATER = ("costs", "solver", "target")  # what config.toml of runs of Sartor 0.1 does not have
 _AFTER = 15.0  # seconds for deciding, exporting, measuring and the report
 _PACKAGES = ("torch", "numpy", "scipy", "lightning-fabric", "onnx", "onnxruntime", "safetensors", "pillow")
 
@@ -105,7 +105,7 @@ class Context:
     def runtime(self) -> Runtime:
         """What the network is deployed under."""
         o = self.options
-        made: Runtime = RUNTIMES.make(o.runtime, {"device": o.deployed_on(), "threads": o.threads})
+        made: Runtime = RUNTIMES.make(o.runtime, {"device": o.deployed_on(), "threads": o.threads, "target": o.target})
         return made
 
     def config(self) -> dict[str, Any]:

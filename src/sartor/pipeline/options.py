@@ -85,6 +85,7 @@ class Options:
     effort: Literal["quick", "standard", "thorough"] = "standard"
     device: Literal["cpu", "cuda"] = "cpu"
     runtime: str = "onnxruntime"
+    target: str = "local"  # where the network will run: see sartor.deploy.targets
     threads: int = 1
     seed: int = 0
     image: int | None = None
@@ -93,7 +94,8 @@ class Options:
     train_options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        bounded(self.threads)
+        if self.target == "local":
+            bounded(self.threads)
         checked(self.seed)
         if self.solver.given == AUTO:
             Plug("milp", self.solver.options).make(SOLVERS)  # whose options these are
@@ -142,7 +144,10 @@ class Options:
     def made_cost(self, plug: Plug) -> Cost:
         """A cost as this run measures it: under its runtime, where the cost has an option for that."""
         options = {f.name for f in dataclasses.fields(plug.resolve(COSTS))}
-        run = {"runtime": self.runtime, "threads": self.threads, "device": self.deployed_on(), **self.measuring}
+        run = {
+            "runtime": self.runtime, "threads": self.threads, "device": self.deployed_on(), "target": self.target,
+            **self.measuring,
+        }  # fmt: skip
         cost: Cost = plug.make(COSTS, {k: v for k, v in run.items() if k in options})
         return cost
 

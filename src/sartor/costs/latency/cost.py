@@ -1,4 +1,4 @@
-"""Milliseconds on this device under the deployment runtime, measured.
+"""Milliseconds on the target under the deployment runtime, measured.
 
 A table is made in one sitting: every distinct part, a do-nothing graph of every input shape, a fixed
 reference and a number of whole networks are timed together in interleaved rounds (`_timing`). A
@@ -16,7 +16,7 @@ import dataclasses
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -34,7 +34,7 @@ from sartor.costs.base import Cost, CostTable, Measured, Price, Tick, distinct, 
 from sartor.costs.latency.cache import PriceBook, Sitting
 from sartor.costs.latency.calibration import Fit, fit, networks
 from sartor.costs.latency.model import Model, Traits, designed
-from sartor.deploy.timing import Array, Timing, Workload, interleaved, interval, polished
+from sartor.deploy.timing import Array, Timing, interleaved, interval, polished
 from sartor.spaces.base import Part, Shape, Space
 
 if TYPE_CHECKING:
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 
     from sartor.costs.layers import Count
     from sartor.deploy.runtimes.base import Runtime
+    from sartor.deploy.targets.base import Build
 
-Build = tuple[Callable[[], Any], Shape]  # a module without arguments, and its input
-_REFERENCE = "reference"
+_REFERENCE, _NETWORK = "reference", "network"
 _BUSY, _PAUSE = 1.25, 3.0  # a machine this much slower than for the table is busy; seconds until the next look
 
 
@@ -111,7 +111,8 @@ class Latency(Cost):
             drift = timings[-1].drift
             if drift is None or drift < _BUSY:
                 break
-            say(f"this machine runs {drift:.2f} times slower than when the table was made: waiting for a better moment")
+            where = "this machine" if self.target == "local" else self.target
+            say(f"{where} runs {drift:.2f} times slower than when the table was made: waiting for a better moment")
             time.sleep(_PAUSE)
         calmest = min(timings, key=lambda t: t.drift or 1.0)
         return Measured(calmest.p50, calmest.high, {"timing": calmest.to_json()})
@@ -124,16 +125,15 @@ class Latency(Cost):
         median of all calls. Give the `table` that predicted the time to learn in `Timing.drift` how much
         slower the machine is now than it was then.
         """
-        from sartor.deploy.runtimes.base import Reference, threads_of_torch
+        from sartor.deploy.runtimes.base import Reference
 
-        model, rounds, runtime = Path(model) if isinstance(model, str) else model, 20, self.deployed_under()
-        with threads_of_torch(self.threads):
-            call = runtime.workload(model, in_shape)
-            reference = runtime.workload(Reference(), Reference.shape)
-            calls, references = [], []
+        source, rounds = Path(model) if isinstance(model, str) else model, 20
+        builds: dict[str, Build] = {_REFERENCE: (Reference, Reference.shape), _NETWORK: (lambda: source, in_shape)}
+        calls, references = [], []
+        with self.deployed_under().stopwatch(builds) as watch:
             for _ in range(rounds):
-                calls.append(runtime.time(call, self.verify_s / rounds))
-                references.append(float(np.median(runtime.time(reference, self.visit_ms / 1e3))))
+                calls += [c for _, c in watch.visits([_NETWORK], self.verify_s / rounds)]
+                references += [float(np.median(c)) for _, c in watch.visits([_REFERENCE], self.visit_ms / 1e3)]
         then = None if table is None else table.calibration.get("reference_ms")
         return Timing.of(calls, references, None if then is None else float(then))
 
@@ -164,7 +164,7 @@ class Latency(Cost):
         chosen = networks(space, macs, self.networks, rng)
         builds = self._builds(space, task, missing, chosen)
         sitting = Sitting.open(cache, identity, subject, builds)
-        times = self._times(builds, sitting, rng, tick)
+        times, conditions = self._times(builds, sitting, rng, tick)
         _enter(book, missing, known, times, self.rounds)
         prices, error = _inferred({k: book.prices[known[k]][0] for k in timed}, traits)
         picks = [a.picks for a in chosen]
@@ -181,6 +181,7 @@ class Latency(Cost):
             "inferred_parts": len(each) - len(timed),
             "inferred_median_error": error,
             "corrections": [],
+            **({"conditions": conditions} if conditions else {}),
         }
         book.fits[subject] = notes
         book.save()
@@ -203,40 +204,18 @@ class Latency(Cost):
 
     def _times(
         self, builds: Mapping[str, Build], sitting: Sitting, rng: np.random.Generator, tick: Tick
-    ) -> dict[str, Array]:
-        """Milliseconds in every round of all that belongs into one sitting, the rounds' common speed taken out."""
-        from sartor.deploy.runtimes.base import threads_of_torch
+    ) -> tuple[dict[str, Array], dict[str, Any]]:
+        """Milliseconds in every round of all that belongs into one sitting, the rounds' common speed taken out.
 
-        runtime = self.deployed_under()
-        with threads_of_torch(self.threads):
-            workloads = _Built(builds, runtime, partial(tick, f"{self.name}: build"))
-            measure = partial(tick, f"{self.name}: measure")
+        And what the machine was like meanwhile.
+        """
+        measure = partial(tick, f"{self.name}: measure")
+        with self.deployed_under().stopwatch(builds, partial(tick, f"{self.name}: build")) as watch:
             times = interleaved(
-                workloads, self.rounds, self.visit_ms / 1e3, rng, lambda n: measure(n, self.rounds), runtime.time,
+                watch, list(builds), self.rounds, self.visit_ms / 1e3, rng, lambda n: measure(n, self.rounds),
                 sitting.medians, sitting.keep,
             )  # fmt: skip
-            return polished(times)
-
-
-class _Built(Mapping[str, Workload]):
-    """Workloads that are made when they are first asked for: what a killed sitting has measured need not be."""
-
-    def __init__(self, builds: Mapping[str, Build], runtime: Runtime, tick: Callable[[int, int], None]) -> None:
-        self.builds, self.runtime, self.tick = builds, runtime, tick
-        self.made: dict[str, Workload] = {}
-
-    def __getitem__(self, name: str) -> Workload:
-        if name not in self.made:
-            build, shape = self.builds[name]
-            self.made[name] = self.runtime.workload(build(), shape)
-            self.tick(len(self.made), len(self.builds))
-        return self.made[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.builds)
-
-    def __len__(self) -> int:
-        return len(self.builds)
+            return polished(times), watch.conditions()
 
 
 def as_deployed(space: Space, arch: Arch, task: Task) -> nn.Module:

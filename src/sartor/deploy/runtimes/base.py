@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,9 +15,11 @@ from torch import nn
 
 from sartor.core.config import check
 from sartor.core.errors import BadInput
-from sartor.core.registry import RUNTIMES, TARGETS
+from sartor.core.registry import RUNTIMES
 from sartor.core.threads import bounded
-from sartor.deploy.timing import Workload, visit
+from sartor.deploy.targets.base import Build, target_of, unheard
+from sartor.deploy.targets.probe import visit
+from sartor.deploy.timing import Stopwatch, Workload
 
 Pixels = np.ndarray[Any, np.dtype[np.float32]]
 
@@ -63,8 +65,9 @@ class Runtime(ABC):
     target: str = "local"
 
     def __post_init__(self) -> None:
-        bounded(self.threads)
-        check(self, batch=">= 1")
+        check(self, batch=">= 1", threads=">= 1")
+        if target_of(self.target).here:
+            bounded(self.threads)
         if self.device not in self.devices:
             others = [n for n in RUNTIMES.names() if self.device in RUNTIMES[n].devices]
             hint = f": add --runtime {others[0]}" if others else ""
@@ -99,13 +102,20 @@ class Runtime(ABC):
             raise BadInput(f"{model} must be an exported network, but there is no such file.")
         return self.prepare(model, np.random.default_rng(0).random((self.batch, *in_shape), np.float32) * 255)
 
+    def portable(self, model: nn.Module | Path, in_shape: Sequence[int]) -> bytes:
+        """The model as the measuring program loads it on another machine (`sartor.deploy.targets.probe`)."""
+        raise BadInput(
+            f"runtime {self.name} is timed on this machine only, but the target is {self.target}: add --runtime "
+            "onnxruntime, or leave the target out."
+        )
+
+    def stopwatch(
+        self, builds: Mapping[str, Build], tick: Callable[[int, int], None] = unheard
+    ) -> AbstractContextManager[Stopwatch]:
+        """Times networks on the target."""
+        return target_of(self.target).stopwatch(self, builds, tick)
+
     def identity(self) -> dict[str, Any]:
         """What a measured time depends on besides the network; times of different identities never mix."""
-        where: dict[str, Any] = TARGETS[self.target]().identity(self.device)
-        return where | {
-            "threads": self.threads,
-            "batch": self.batch,
-            "runtime": self.name,
-            "runtime_version": self.version(),
-            "torch": str(torch.__version__),
-        }
+        own = {"threads": self.threads, "batch": self.batch, "runtime": self.name, "torch": str(torch.__version__)}
+        return {**own, "runtime_version": self.version(), **target_of(self.target).identity(self)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
@@ -17,7 +18,7 @@ from sartor.deploy.timing import Workload
 @final
 @dataclass(frozen=True, kw_only=True)
 class OnnxRuntime(Runtime):
-    """ONNX Runtime on this machine's CPU: the exported file, one operator after another."""
+    """ONNX Runtime on a CPU: the exported file, one operator after another."""
 
     def version(self) -> str:
         """Of the package."""
@@ -25,10 +26,13 @@ class OnnxRuntime(Runtime):
 
     def prepare(self, model: nn.Module | Path, pixels: Pixels) -> Workload:
         """A session with its input in place."""
-        source = onnx_graph(model, pixels.shape[1:], self.batch) if isinstance(model, nn.Module) else model
-        run = session(source, self.threads)
+        run = session(self.portable(model, pixels.shape[1:]) if isinstance(model, nn.Module) else model, self.threads)
         feed = {run.get_inputs()[0].name: pixels}
         return lambda: run.run(None, feed)[0]
+
+    def portable(self, model: nn.Module | Path, in_shape: Sequence[int]) -> bytes:
+        """The ONNX graph."""
+        return onnx_graph(model, in_shape, self.batch) if isinstance(model, nn.Module) else model.read_bytes()
 
 
 PLUGIN = OnnxRuntime

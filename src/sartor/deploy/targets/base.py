@@ -2,15 +2,54 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from sartor.core.errors import BadInput
+from sartor.core.registry import TARGETS
+from sartor.deploy.timing import Stopwatch
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from sartor.deploy.runtimes.base import Runtime
+
+Build = tuple[Callable[[], "nn.Module | Path"], Sequence[int]]  # what makes a network, and the shape of its input
+
+
+def unheard(done: int, total: int) -> None:
+    """Report progress to nobody."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Target(ABC):
     """A frozen dataclass whose fields say which machine."""
 
+    here: ClassVar[bool] = False  # whether it is the machine that Sartor runs on
+
+    @classmethod
+    def at(cls, address: str) -> Self:
+        """The target of an address, where addresses of this kind are ``NAME://...``."""
+        raise BadInput(f"a target must be local or ssh://user@host, but got {address!r}.")
+
     @abstractmethod
-    def identity(self, device: str) -> dict[str, Any]:
-        """What the machine is, and that it has the device; refused where it has not."""
+    def identity(self, runtime: Runtime) -> dict[str, Any]:
+        """What the machine is; refused where it cannot run the runtime."""
+
+    @abstractmethod
+    def stopwatch(
+        self, runtime: Runtime, builds: Mapping[str, Build], tick: Callable[[int, int], None] = unheard
+    ) -> AbstractContextManager[Stopwatch]:
+        """Times these networks there, each built when it is first visited; `tick` hears how many are."""
+
+
+def target_of(given: str) -> Target:
+    """A target by its name, or its address such as ``ssh://user@host``."""
+    address = re.match(r"([a-z]+)://", given)
+    found: Target = TARGETS[address[1]].at(given) if address else TARGETS.make(given)
+    return found

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import platform
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import torch
 
 from sartor.core.errors import BadInput
-from sartor.deploy.targets.base import Target
+from sartor.deploy.targets.base import Build, Target, unheard
+from sartor.deploy.targets.probe import machine
+from sartor.deploy.timing import Here, Stopwatch, Workload
+
+if TYPE_CHECKING:
+    from sartor.deploy.runtimes.base import Runtime
 
 
 @final
@@ -19,26 +23,46 @@ from sartor.deploy.targets.base import Target
 class Local(Target):
     """The machine that Sartor itself runs on."""
 
-    def identity(self, device: str) -> dict[str, Any]:
+    here: ClassVar[bool] = True
+
+    def identity(self, runtime: Runtime) -> dict[str, Any]:
         """Processor, cores and platform."""
-        if device == "cuda" and not torch.cuda.is_available():
+        if runtime.device != "cuda":
+            return {"device": runtime.device, **machine()}
+        if not torch.cuda.is_available():
             raise BadInput("device cuda needs a CUDA GPU that this PyTorch can use, but it finds none: --device cpu.")
-        return {
-            "device": device,
-            "processor": torch.cuda.get_device_name() if device == "cuda" else _processor(),
-            "cores": os.cpu_count() or 1,
-            "platform": f"{platform.system()} {platform.machine()}",
-        }
+        return {"device": "cuda", **machine(), "processor": torch.cuda.get_device_name()}
+
+    @contextmanager
+    def stopwatch(
+        self, runtime: Runtime, builds: Mapping[str, Build], tick: Callable[[int, int], None] = unheard
+    ) -> Iterator[Stopwatch]:
+        """In this process."""
+        from sartor.deploy.runtimes.base import threads_of_torch
+
+        with threads_of_torch(runtime.threads):
+            yield Here(_Built(builds, runtime, tick), runtime.time)
 
 
-def _processor() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.lower().startswith(("model name", "hardware")):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
+class _Built(Mapping[str, Workload]):
+    """Workloads that are made when they are first asked for: what a killed sitting has measured need not be."""
+
+    def __init__(self, builds: Mapping[str, Build], runtime: Runtime, tick: Callable[[int, int], None]) -> None:
+        self.builds, self.runtime, self.tick = builds, runtime, tick
+        self.made: dict[str, Workload] = {}
+
+    def __getitem__(self, name: str) -> Workload:
+        if name not in self.made:
+            build, shape = self.builds[name]
+            self.made[name] = self.runtime.workload(build(), shape)
+            self.tick(len(self.made), len(self.builds))
+        return self.made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.builds)
+
+    def __len__(self) -> int:
+        return len(self.builds)
 
 
 PLUGIN = Local

@@ -1,0 +1,202 @@
+"""A target over SSH, against a real OpenSSH server on the loopback interface: what it measures, what goes wrong."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+import sshd
+from own import Own
+from torch import nn
+
+from sartor.core.errors import BadInput, SartorError
+from sartor.core.task import Task
+from sartor.costs.latency.cost import Latency
+from sartor.deploy.runtimes.base import Reference
+from sartor.deploy.runtimes.onnxruntime import OnnxRuntime
+from sartor.deploy.runtimes.torch import Torch
+from sartor.deploy.targets import link, ssh
+from sartor.deploy.targets.base import target_of
+from sartor.deploy.targets.ssh import Ssh, There
+
+pytest.importorskip("onnxruntime")
+BUILDS = {
+    "reference": (Reference, Reference.shape),
+    "small": (lambda: nn.Conv2d(3, 4, 1), (3, 8, 8)),
+    "large": (lambda: nn.Conv2d(3, 64, 7), (3, 32, 32)),
+}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with sshd.server(tmp_path_factory.mktemp("sshd")) as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def afresh(request, monkeypatch):
+    """The right keys, a good link, a machine that nobody has asked yet, and no long waits."""
+    monkeypatch.setattr(ssh, "_PAUSES", (0.0, 0.1))
+    ssh._met.cache_clear()
+    if "server" in request.fixturenames:
+        made = request.getfixturevalue("server")
+        made.link("plain")
+        made.configure()
+
+
+def python(folder: Path, name: str, script: str) -> str:
+    """An interpreter over there that does something else first, or instead."""
+    path = folder / name / "python3"
+    path.parent.mkdir()
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def timed(address: str, names=("small", "large"), seconds=0.001, **options):
+    with OnnxRuntime(target=address, **options).stopwatch(BUILDS) as watch:
+        return list(watch.visits(names, seconds)), watch
+
+
+def running() -> list[str]:
+    """Measuring programs that run on this machine."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if any(word.startswith(b"import sys;exec(sys.stdin") for word in words):
+            found.append(path.parent.name)
+    return found
+
+
+def test_networks_are_timed_over_there_on_the_cores_that_were_asked_for_and_nothing_is_left_behind(server, tmp_path):
+    core = max(os.sched_getaffinity(0))
+    full = python(tmp_path, "full", f'echo Welcome\nulimit -f 0\nexec {sys.executable} "$@"')  # a disk without room
+    address = f"{server.address.partition('?')[0]}?python={full}&cores={core}"
+    visits, watch = timed(address)
+    assert [name for name, _ in visits] == ["small", "large"]
+    assert all(len(calls) >= 2 and min(calls) > 0 for _, calls in visits)
+    assert min(visits[1][1]) > min(visits[0][1])
+    assert watch.conditions()["target"] == address
+    identity = OnnxRuntime(target=address).identity()
+    assert identity["pinned"] == str(core)
+    assert {**identity, "pinned": ""} == {**OnnxRuntime().identity(), "pinned": ""}  # it is this very machine
+    assert running() == []
+
+
+def test_a_cut_connection_goes_on_and_a_slow_one_only_takes_longer(server):
+    before = (server.folder / "log").read_text().count("Accepted")
+    server.link("cut 24000")  # in the midst of the models
+    visits, _ = timed(server.address)
+    assert [name for name, _ in visits] == ["small", "large"]
+    assert (server.folder / "log").read_text().count("Accepted") - before >= 2
+    server.link("slow 200000")
+    assert [name for name, _ in timed(server.address)[0]] == ["small", "large"]
+
+
+def test_a_host_that_vanishes_loses_nothing(server, tmp_path, monkeypatch):
+    """Rounds that were measured before are not measured again."""
+    monkeypatch.setattr(link, "_OPTIONS", (*link._OPTIONS[:2], "ServerAliveInterval=1", "ServerAliveCountMax=1"))
+    monkeypatch.setattr("sartor.costs.latency.cache._SAVE_EVERY", -1.0)
+    cost = Latency(target=server.address, rounds=3, visit_ms=0.0, networks=1, sample=1)
+    space, task, made, asked = Own(), Task(10, 8, 1), There._asked, []
+
+    def once(self, link, names, seconds):
+        asked.append(len(names))
+        if len(asked) == 2:
+            server.link("silent 0")
+        return made(self, link, names, seconds)
+
+    monkeypatch.setattr(There, "_asked", once)
+    monkeypatch.setattr(ssh, "_DRIFT", float("inf"))
+    monkeypatch.setattr(ssh, "_PAUSES", ())
+    with pytest.raises(SartorError, match=r"is gone: .*run the same command again"):
+        cost.table(space, task, cache=tmp_path)
+    server.link("plain")
+    ticks = []
+    table = cost.table(space, task, lambda *t: ticks.append(t), tmp_path)
+    assert len(asked) == 4  # one round before, one that was cut, two more
+    assert table.device["pinned"]
+    assert table.calibration["conditions"]["rejected_rounds"] == 0
+    assert json.dumps(table.to_json())
+    assert cost.table(space, task, cache=tmp_path).to_json() == table.to_json()
+    assert running() == []
+
+
+REFUSALS = {
+    "an unknown host key": ({"UserKnownHostsFile": "/dev/null"}, "its host key must be a known one"),
+    "a wrong key": ({"IdentityFile": "{folder}/stranger"}, "must let your key in"),
+    "nobody listens": ({"ProxyCommand": "none", "Port": "1"}, "must be reachable"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSALS)
+def test_a_machine_that_does_not_let_in_is_refused(server, what):
+    changed, message = REFUSALS[what]
+    server.configure(**{k: v.format(folder=server.folder) for k, v in changed.items()})
+    address = server.address.replace(f":{server.port}", "") if "Port" in changed else server.address
+    with pytest.raises(BadInput, match=message):
+        timed(address)
+
+
+def test_an_unknown_host_is_refused(server):
+    with pytest.raises(BadInput, match="there must be such a host"):
+        timed("ssh://somebody@no-such-host.invalid")
+
+
+ANSWERS = {
+    "garbage": ("exec yes garbage", "must answer as Sartor's measuring program does, but said 'garbage"),
+    "impossible": ("echo '{\"sartor\": 1}'; echo '{\"machine\": {\"cores\": -1}}'; cat >/dev/null", "must answer as"),
+    "nothing": (f"exec {sys.executable} -I -S \"$@\"", "must have onnxruntime"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", ANSWERS)
+def test_a_machine_that_answers_something_else_is_refused(server, tmp_path, what):
+    script, message = ANSWERS[what]
+    other = python(tmp_path, what, script)
+    with pytest.raises(SartorError, match=message):
+        timed(f"{server.address.partition('?')[0]}?python={other}")
+    assert running() == []
+
+
+def test_what_the_machine_cannot_do_is_said(server):
+    with pytest.raises(BadInput, match=r"must have Python 3.8 .*\?python="):
+        timed(f"{server.address.partition('?')[0]}?python=/nowhere/python3")
+    with pytest.raises(BadInput, match="99 threads need as many of the cores"):
+        timed(server.address, threads=99)
+    with pytest.raises(BadInput, match="add --runtime onnxruntime"):
+        Torch(target=server.address).portable(nn.Identity(), (1,))
+
+
+def test_a_round_that_drifted_is_made_again(monkeypatch):
+    drifts = iter([1.5, 1.1, 3.0, 2.0, 1.4, 1.0])
+    monkeypatch.setattr(ssh, "_reached", lambda target, runtime: (None, {}))
+    monkeypatch.setattr(There, "_round", lambda self, names, seconds: (d := next(drifts), [(names[0], [d])]))
+    watch = There(Ssh(host="h"), OnnxRuntime(), {}, lambda done, total: None)
+    assert list(watch.visits(["a"], 0.1)) == [("a", [1.1])]
+    assert list(watch.visits(["a"], 0.1)) == [("a", [1.4])]  # three times is enough: the calmest counts
+    assert watch.rejected == 3
+    watch.states = [{"throttled": 3.0}, {"throttled": 4.0}]
+    assert watch._drift([1.0, 1.0]) == float("inf")
+    watch.states.append({"throttled": 4.0})
+    assert watch._drift([1.0, 1.2]) == pytest.approx(1.2)
+
+
+@pytest.mark.parametrize("address", ["ssh://pi", "ssh://a@b:22", "ssh://a@[::1]:2?python=/x/python3.12&cores=2,3"])
+def test_an_address_says_where(address):
+    assert str(target_of(address)) == address
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["ssh://", "ssh://-oProxyCommand=x", "ssh://-a@h", "ssh://a b", "ssh://h;id", "ssh://u:secret@h", "ssh://h/path",
+     "ssh://h:99999", "ssh://h?python=sh", "ssh://h?python=python3;id", "ssh://h?cores=a", "ssh://h?other=1",
+     "ftp://h", "os:system", "local://h"],
+)  # fmt: skip
+def test_what_is_no_address_is_refused(address):
+    with pytest.raises(BadInput):
+        Latency(target=address)
