@@ -331,9 +331,17 @@ def test_fit_again_and_solve_print_the_certificate(sartor, finished, mine):
     assert code == 0
     assert "50 ms" in out
     assert str(mine / "report.html") in out
+    code, out, _ = sartor("solve", mine, "--params=60K", "--no-train")
+    assert code == 0
+    assert "the same command without --no-train goes on from here" in out
+    assert not (mine / "cuts/params-60K/training.json").exists()
+    decided = json.loads((mine / "cuts/params-60K/solution.json").read_text())
+    assert decided["predicted"]["params"] <= 60e3
+    assert json.loads(sartor("solve", mine, "--params=60K", "--no-train", "--json")[1]) == decided  # done before
     code, out, _ = sartor("solve", mine, "--params=60K", "--json")
     assert code == 0
     assert json.loads(out)["budgets"]["params"]["measured"] <= 60e3
+    assert json.loads((mine / "cuts/params-60K/solution.json").read_text()) == decided
     code, out, _ = sartor("frontier", mine / "cuts/params-60K", "--json")
     assert code == 0
     assert json.loads(out)["axis"] == "params"

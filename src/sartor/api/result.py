@@ -47,8 +47,13 @@ class Result:
     @cached_property
     def arch(self) -> Arch:
         """The chosen architecture."""
+        return self.solution.arch
+
+    @cached_property
+    def solution(self) -> SolutionFile:
+        """The decision: the chosen network, its costs as predicted, its score and the bound that proves it."""
         self._checked("solve")
-        return self._run.load(SolutionFile).arch
+        return self._run.load(SolutionFile)
 
     @cached_property
     def certificate(self) -> dict[str, Any]:
@@ -142,10 +147,10 @@ class Result:
         from sartor.insight.factors import drawn
         from sartor.spaces.drawing import Drawing
 
-        self._checked("solve")
+        given = self.solution.drawing
         Run(self._search).done("search")
         path = self._search / ScoreFile.NAME
-        learnt, given = read_file(path, ScoreFile).checked(path), self._run.load(SolutionFile).drawing
+        learnt = read_file(path, ScoreFile).checked(path)
         self.arch.check(learnt.score.sizes, str(self.path / SolutionFile.NAME))
         costs = {name: table.form.around(self.arch) for name, table in self.tables.items() if table.form.sums}
         drawing = decode(Drawing, given or {}, f"{SolutionFile.NAME}: drawing")

@@ -94,10 +94,13 @@ def solve(
     solver: str | Group | Solver | type[Solver] | None = None,
     data: object = None,
     trust_code: bool = False,
+    train: bool = True,
     quiet: bool | None = None,
 ) -> Result:
     """Another budget on a finished run: no search again. `data` is needed again where it was an object in Python.
 
+    With ``train=False`` it ends with the decision: the result has `arch` and `frontier`, and the same call without it
+    trains that network.
     A run with a space, method or cost from outside Sartor names code in its files, which is imported only where
     `trust_code` says that it may be.
     """
@@ -105,7 +108,7 @@ def solve(
     from sartor.runs.progress import Reporter
 
     limits = _given(latency=latency, params=params, macs=macs, memory=memory) | dict(budgets or {})
-    path = start(Path(run), limits, Reporter(quiet), solver=solver, data=data, trust_code=trust_code)
+    path = start(Path(run), limits, Reporter(quiet), solver=solver, data=data, trust_code=trust_code, train=train)
     return load(path, trust_code=trust_code)
 
 

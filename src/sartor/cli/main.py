@@ -87,7 +87,8 @@ def solve(
     run: RunPath, latency: Latency = None, params: Params = None, macs: Macs = None, memory: Memory = None,
     budget: Budgets = None, solver: Solver = None, trust_code: TrustCode = False,
     set_: Annotated[list[str] | None, typer.Option("--set", help="An option of the solver: solver.time_limit=60.")]
-    = None, quiet: Quiet = False, as_json: AsJson = False,
+    = None, train: Annotated[bool, typer.Option(help="Train the network; else decide only.")] = True,
+    quiet: Quiet = False, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Another budget on a finished run: no search again."""
     from sartor.api.result import load
@@ -100,8 +101,8 @@ def solve(
     if set(asked) != {"solver", "budgets"} or asked["budgets"]:
         raise BadInput("--set of `sartor solve` takes options of the solver, such as solver.time_limit=60.")
     chosen = asked["solver"] if solver or set_ else None
-    path = run_solve(run, limits, Reporter(quiet or None), solver=chosen, trust_code=trust_code)
-    show.delivered(load(path), as_json)
+    path = run_solve(run, limits, Reporter(quiet or None), solver=chosen, trust_code=trust_code, train=train)
+    (show.delivered if train else show.decided)(load(path), as_json)
 
 
 @app.command()

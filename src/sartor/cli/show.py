@@ -69,6 +69,20 @@ def delivered(result: Result, as_json: bool) -> None:
     emit(result.certified, as_json, lambda: certificate(result.path, result.certified))
 
 
+def decided(result: Result, as_json: bool) -> None:
+    """What another budget ends with where its network is not trained."""
+    emit(result.solution, as_json, lambda: _decision(result))
+
+
+def _decision(result: Result) -> View:
+    found, kinds = result.solution, {name: table.kind for name, table in result.tables.items()}
+    asked = {name: kinds[name].show(value) for name, value in found.budgets.items()}
+    rows = [(name, asked.get(name, "-"), kinds[name].show(value)) for name, value in found.predicted.items()]
+    yield table(("budget", "asked", "predicted"), rows)
+    told = {"score": f"{found.solution.score:.3f}, by {found.solution.solver}", "architecture": found.string}
+    yield facts(told | {"not trained": "the same command without --no-train goes on from here"})
+
+
 def certificate(path: Path, c: Certificate) -> View:
     """What was asked and what was delivered, and where to go from here."""
     yield table(("budget", "asked", "predicted", "measured", ""), [_cost(name, e) for name, e in c.costs.items()])

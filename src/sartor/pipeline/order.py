@@ -43,9 +43,9 @@ def fit(options: Fit, out: Path, reporter: Reporter | None = None) -> Path:
 
 def solve(
     path: Path, budgets: Mapping[str, str | float], reporter: Reporter | None = None, *,
-    solver: Any = None, data: object = None, trust_code: bool = False,
+    solver: Any = None, data: object = None, trust_code: bool = False, train: bool = True,
 ) -> Path:  # fmt: skip
-    """Another budget on a finished search: the stages after it only, in a folder of their own."""
+    """Another budget on a finished search: the stages after it only, in a folder of their own; or the decision alone."""
     if not budgets:
         raise BadInput(f"a budget is needed: give at least one of {', '.join(COSTS.names())}.")
     began = time.monotonic()
@@ -63,7 +63,7 @@ def solve(
         cut = FitCut(replace(context, clock=clock), sub, limits)
         _price_more(cut)
         stages.check(cut)
-        finish(cut)
+        finish(cut) if train else decide(cut)
     return cut.run.path
 
 
@@ -121,11 +121,16 @@ def check(cut: Cut) -> None:
         )
 
 
+def decide(cut: Cut) -> None:
+    """The stage that chooses the network, built and measured as far as a budget is measured."""
+    cut.run.stage("solve", lambda: stages.decide(cut), "solve: the best network inside the budget")
+
+
 def until_it_fits(cut: Cut) -> None:
     """Solve, train, export and verify until the network fits as measured."""
     run = cut.run
     for _ in range(_ROUNDS):
-        run.stage("solve", lambda: stages.decide(cut), "solve: the best network inside the budget")
+        decide(cut)
         run.stage("train", lambda: stages.train(cut), "train: the chosen network")
         run.stage("export", lambda: stages.export(cut), "export: ONNX, weights, labels, preprocessing")
         run.stage("verify", lambda: stages.verify(cut), "verify: the network as deployed, on this machine")
