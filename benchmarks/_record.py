@@ -31,8 +31,8 @@ DEPENDS = {
 }
 
 
-def record(name: str, results: dict[str, Any]) -> Path:
-    """Write ``benchmarks/results/<name>.json``: hardware, versions, date, commit and `results`."""
+def record(name: str, results: dict[str, Any], path: Path | None = None) -> Path:
+    """Write ``benchmarks/results/<name>.json``, or `path`: hardware, versions, date, commit and `results`."""
     data = {
         "name": name,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -47,7 +47,7 @@ def record(name: str, results: dict[str, Any]) -> Path:
         "versions": {"python": platform.python_version()} | _versions("numpy", "scipy", "torch", "sartor"),
         "results": results,
     }
-    path = ROOT / "results" / f"{name}.json"
+    path = path or ROOT / "results" / f"{name}.json"
     path.parent.mkdir(exist_ok=True)
     part = path.with_suffix(".part")
     part.write_text(json.dumps(data, indent=2) + "\n")

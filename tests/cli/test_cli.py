@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import tiny
 import typer
+from lines import commands
 from PIL import Image
 
 from sartor.cli import show
@@ -31,14 +32,6 @@ def photos(folder, classes=2, count=4):
 
 
 # surface ----------------------------------------------------------------------------------------
-
-
-def commands(group, prefix=""):
-    for name, command in sorted(group.commands.items()):
-        if hasattr(command, "commands"):
-            yield from commands(command, f"{prefix}{name} ")
-        else:
-            yield f"{prefix}{name}", command
 
 
 def surface():

@@ -14,7 +14,7 @@ from sartor.core.arch import Arch
 from sartor.core.errors import BadInput, RunError
 from sartor.core.task import MultiLabel, Task
 from sartor.runs.codec import decode, encode, to_file
-from sartor.runs.directory import Run, read_file, refuse_links
+from sartor.runs.directory import Run, read_file, refuse_links, search_of
 from sartor.runs.schema import Certificate, FrontierFile, Preprocessing, ScoreFile, SolutionFile
 from sartor.solvers.base import Frontier
 
@@ -75,6 +75,8 @@ class Result:
     def trade_offs(self) -> FrontierFile:
         """The frontier as data: every point with all its costs and its architecture."""
         self._checked("solve")
+        if FrontierFile.NAME not in self._run.stages()["solve"].files:
+            raise RunError(f"{self.path} has no frontier: the budget of a compression decides its rounds.")
         return self._run.load(FrontierFile)
 
     @cached_property
@@ -166,7 +168,7 @@ class Result:
     @property
     def _search(self) -> Path:
         """The folder of the search: this one, or that which this is a further budget of."""
-        return self.path if (self.path / ScoreFile.NAME).is_file() else self.path.parent.parent
+        return search_of(self.path)
 
     @cached_property
     def _onnx(self) -> Any:

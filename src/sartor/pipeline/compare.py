@@ -18,7 +18,7 @@ from sartor.pipeline.context import reopened
 from sartor.pipeline.cut import FitCut
 from sartor.pipeline.order import report, until_it_fits
 from sartor.pipeline.rivals import Rival, groups
-from sartor.runs.directory import Run
+from sartor.runs.directory import Run, search_of
 from sartor.runs.progress import Reporter
 from sartor.runs.schema import CompareFile, Contestant, SolutionFile, SplitsFile, TrainingFile, VerifyFile
 
@@ -31,7 +31,7 @@ def compare(
 ) -> Path:  # fmt: skip
     """Train what could have been trained instead, for `duration` in all; compare.json and a section of the report."""
     in_all = None if duration is None else DURATION.parse(duration, "the time")
-    base = path.absolute().parent.parent if path.absolute().parent.name == "cuts" else path
+    base = search_of(path)
     context, _ = reopened(base, reporter or Reporter(), trusted=trust_code)
     run = context.run if base == path else context.run.sub(f"cuts/{path.name}")
     with context.run.locked():

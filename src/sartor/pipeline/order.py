@@ -45,7 +45,7 @@ def solve(
     path: Path, budgets: Mapping[str, str | float], reporter: Reporter | None = None, *,
     solver: Any = None, data: object = None, trust_code: bool = False, train: bool = True,
 ) -> Path:  # fmt: skip
-    """Another budget on a finished search: the stages after it only, in a folder of their own; or the decision alone."""
+    """Another budget on a finished search: the stages after it only, in a folder of their own, or just the decision."""
     if not budgets:
         raise BadInput(f"a budget is needed: give at least one of {', '.join(COSTS.names())}.")
     began = time.monotonic()

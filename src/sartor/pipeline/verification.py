@@ -30,7 +30,7 @@ from sartor.engine import checkpoint
 from sartor.pipeline import proof, references
 from sartor.pipeline.proof import Decision
 from sartor.pipeline.rebuild import space_of
-from sartor.runs.directory import Run, refuse_links
+from sartor.runs.directory import Run, refuse_links, search_of
 from sartor.runs.schema import ModelFile, Preprocessing, SplitsFile, TrainingFile, VerifyFile
 from sartor.runs.signature import signed
 from sartor.runs.verification import Folders, Line, Verification, certified, close, each, hashes, same, unknown
@@ -62,10 +62,8 @@ def folders(path: Path) -> Folders:
     refuse_links(path)
     if not (path / "solution.json").is_file():
         raise RunError(f"{path} holds no finished network. Run `sartor fit` with --out {path} to its end.")
-    if path.absolute().parent.name == "cuts" and not (path / "config.toml").is_file():
-        return Folders(Run.open(path.absolute().parent.parent), Run(path))
-    run = Run.open(path)
-    return Folders(run, run)
+    base = Run.open(search_of(path))
+    return Folders(base, base if base.path == path else Run(path))
 
 
 def verify(path: Path, network: Callable[[], nn.Module], ask: Ask, space: Space | None = None) -> Verification:

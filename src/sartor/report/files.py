@@ -15,7 +15,7 @@ from sartor.core.quadratic import Quadratic
 from sartor.core.units import COUNT, TIME, Kind
 from sartor.costs.base import CostTable
 from sartor.runs.codec import RunFile, decode, rest
-from sartor.runs.directory import read_file, refuse_links
+from sartor.runs.directory import read_file, refuse_links, search_of
 from sartor.runs.schema import (
     Calibration,
     Certificate,
@@ -65,9 +65,7 @@ class Files:
         if not path.is_dir():
             raise RunError(f"{path} must be a run directory made by `sartor fit`, but there is no such folder.")
         refuse_links(path)
-        base = path
-        if path.absolute().parent.name == "cuts" and not (path / "config.toml").is_file():
-            base = path.absolute().parent.parent
+        base = search_of(path)
         if not (base / "config.toml").is_file():
             raise RunError(f"{path} is not a run directory: it has no config.toml. Give the folder named by --out.")
         if not (path / SolutionFile.NAME).is_file():

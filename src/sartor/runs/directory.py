@@ -151,6 +151,12 @@ def refuse_links(root: Path) -> None:
                 raise RunError(f"{path} must be a file or a folder, but is a pipe or a device. Remove it.")
 
 
+def search_of(path: Path) -> Path:
+    """The run whose search a folder belongs to: RUN for RUN/cuts/BUDGET, else itself."""
+    whole = path.absolute()
+    return whole.parent.parent if whole.parent.name == "cuts" and not (path / "config.toml").is_file() else path
+
+
 class Run:
     """One run directory. Only the first process of a distributed run writes (`writer`)."""
 
