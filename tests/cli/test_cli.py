@@ -144,7 +144,7 @@ def test_data_that_cannot_be_used_are_refused(refused, tmp_path, make, message):
         (["--space=outer"], "no space named 'outer'; available: "),
         (["--effort=heroic"], "must be one of quick, standard, thorough"),
         (["--device=tpu"], "must be one of cpu, cuda"),
-        (["--runtime=tflite"], "no runtime named 'tflite'; available: onnxruntime, torch"),
+        (["--runtime=tflite"], "no runtime named 'tflite'; available: litert, onnxruntime, openvino, torch"),
         (["--threads=0"], "threads must be at least 1"),
         (["--threads=many"], "--threads"),
         (["--seed=-1"], "seed at least 0"),

@@ -58,6 +58,7 @@ class Runtime(ABC):
 
     devices: ClassVar[tuple[str, ...]] = ("cpu",)
     exported: ClassVar[bool] = True  # it loads the exported file; else the module as it is in Python
+    int8: ClassVar[bool] = False  # whether it computes exported files in 8 bits that are quantised
 
     device: str = "cpu"
     threads: int = 1

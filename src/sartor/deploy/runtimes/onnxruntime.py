@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import final
+from typing import ClassVar, final
 
 from torch import nn
 
@@ -19,6 +19,8 @@ from sartor.deploy.timing import Workload
 @dataclass(frozen=True, kw_only=True)
 class OnnxRuntime(Runtime):
     """ONNX Runtime on a CPU: the exported file, one operator after another."""
+
+    int8: ClassVar[bool] = True
 
     def version(self) -> str:
         """Of the package."""

@@ -1,0 +1,56 @@
+"""LiteRT (TensorFlow Lite) on a CPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+from torch import nn
+
+from sartor.core.errors import BadInput, require
+from sartor.deploy.litert import to_litert
+from sartor.deploy.module import onnx_graph
+from sartor.deploy.runtimes.base import Pixels, Runtime
+from sartor.deploy.timing import Workload
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class LiteRt(Runtime):
+    """LiteRT with XNNPACK on this machine's CPU: the exported network in its form (`sartor.deploy.litert`)."""
+
+    def version(self) -> str:
+        """Of the package."""
+        require("ai_edge_litert.interpreter", "litert")
+        return version("ai-edge-litert")
+
+    def prepare(self, model: nn.Module | Path, pixels: Pixels) -> Workload:
+        """An interpreter with its input in place, channels last; a file may be .tflite already."""
+        litert = require("ai_edge_litert.interpreter", "litert")
+        if isinstance(model, nn.Module):
+            content = to_litert(onnx_graph(model, pixels.shape[1:], self.batch), self.batch)
+        else:
+            content = model.read_bytes()
+            content = content if model.suffix == ".tflite" else to_litert(content, self.batch)
+        try:
+            made = litert.Interpreter(model_content=content, num_threads=self.threads)
+            given, result = made.get_input_details()[0]["index"], made.get_output_details()[0]["index"]
+            image = np.ascontiguousarray(pixels.transpose(0, 2, 3, 1))
+            made.resize_tensor_input(given, image.shape)
+            made.allocate_tensors()
+            made.set_tensor(given, image)
+        except (RuntimeError, ValueError) as error:
+            name = "the graph" if isinstance(model, nn.Module) else str(model)
+            raise BadInput(f"{name} must be a network that LiteRT can load, but: {str(error)[-200:]}") from error
+
+        def call() -> Any:
+            made.invoke()
+            return made.get_tensor(result)
+
+        return call
+
+
+PLUGIN = LiteRt
