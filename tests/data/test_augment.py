@@ -8,11 +8,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from sartor.core.errors import BadInput
 from sartor.core.task import Task
+from sartor.data import auto_augment as aa
 from sartor.data import rand_augment as ra
 from sartor.data.augment import Augment, crop_flip, cutout, erase, statistics
 from sartor.data.sources.arrays import from_arrays
 
-STRONG = Augment(pad=4, flip=True, rand_augment=2, cutout=0.5, erase=0.5)
+STRONG = Augment(pad=4, flip=True, rand_augment=2, auto=True, cutout=0.5, erase=0.5)
 
 
 def stream(seed: int = 0) -> torch.Generator:
@@ -38,7 +39,7 @@ def from_pil(image: Image.Image) -> torch.Tensor:
 def apply(name: str, x: torch.Tensor, level: float, sign: float = 1.0) -> torch.Tensor:
     """One operation for the whole batch, without the dice."""
     number = ra.OPERATIONS.index(name)
-    function = next(f for first, last, f in ra._GROUPS if first <= number <= last)
+    function = next(f for first, last, f in ra.GROUPS if first <= number <= last)
     n = len(x)
     return function(x, torch.full((n,), number), torch.full((n,), level / 10), torch.full((n,), sign))
 
@@ -196,13 +197,44 @@ def test_every_image_meets_every_operation_equally_often(count, monkeypatch):
     def mark(x, drawn, level, sign):
         return (drawn[:, None, None, None] + 1).to(torch.uint8).expand_as(x)
 
-    monkeypatch.setattr(ra, "_GROUPS", tuple((first, last, mark) for first, last, _ in ra._GROUPS))
+    monkeypatch.setattr(ra, "GROUPS", tuple((first, last, mark) for first, last, _ in ra.GROUPS))
     x, generator, layers = torch.zeros((count, 1, 1, 1), dtype=torch.uint8), stream(), 6000 // count + 600
     marks = torch.stack([ra.layer(x, 9, 0.5, generator).flatten() for _ in range(layers)])
     share = torch.bincount(marks.flatten().long(), minlength=kinds) / marks.numel()
     assert (share - 1 / kinds).abs().max() < 0.02  # mark 0: identity
     each = torch.stack([(marks == k).float().mean(0) for k in range(kinds)])
     assert (each - 1 / kinds).abs().max() < 0.06
+
+
+def test_auto_augment_draws_its_pairs_evenly_and_operations_with_their_probabilities(monkeypatch):
+    """Marks instead of operations: of 25 pairs each as often, each of their steps as often as the policy says."""
+    seen = []
+
+    def mark(x, drawn, level, sign):
+        seen.append((drawn.clone(), level.clone(), sign.clone()))
+        return x
+
+    monkeypatch.setattr(aa, "GROUPS", ((0, 13, mark),))
+    aa.auto_augment(torch.zeros((50_000, 1, 1, 1), dtype=torch.uint8), stream())
+    for step, (drawn, level, sign) in enumerate(seen):
+        expected = torch.zeros(len(ra.OPERATIONS))
+        for pair in aa.POLICY:
+            expected[ra.NUMBER[pair[step][0]]] += pair[step][1] / len(aa.POLICY)
+        share = torch.bincount(drawn, minlength=len(ra.OPERATIONS)) / len(drawn)
+        assert (share - expected)[:-1].abs().max() < 0.01  # the last is the identity
+        assert set((level * 9).round().long().tolist()) == {pair[step][2] for pair in aa.POLICY}
+        assert sign.mean().abs() < 0.02
+    assert len(seen) == 2
+
+
+def test_auto_augment_applies_what_was_drawn(monkeypatch):
+    """One pair for all: inverted, then equalised, as Pillow does it."""
+    x = pictures(4)
+    steps = [(float(ra.NUMBER["solarize"]), 1.0, 1.0), (float(ra.NUMBER["equalize"]), 1.0, 0.0)]
+    monkeypatch.setattr(aa, "_TABLE", [steps] * len(aa.POLICY))
+    out = Augment(auto=True)(x, stream())
+    for before, after in zip(x, out, strict=True):
+        assert torch.equal(after.to(torch.uint8), from_pil(ImageOps.equalize(ImageOps.invert(as_pil(before)))))
 
 
 def test_presets_suit_the_images():
@@ -212,6 +244,9 @@ def test_presets_suit_the_images():
     assert (photo.pad, photo.flip, photo.rand_augment) == (8, True, 1)
     assert Augment.for_task(Task(10, 64), "none") == Augment()
     assert Augment.for_task(Task(10, 64), "strong").rand_augment == 2
+    assert Augment.for_task(Task(10, 64), "auto") == Augment(pad=8, flip=True, auto=True)
+    assert Augment.for_task(Task(10, 64), "auto_cutout") == Augment(pad=8, flip=True, auto=True, cutout=0.5)
+    assert not Augment.for_task(Task(10, 8), "auto").auto
     with pytest.raises(BadInput, match="strength must be"):
         Augment.for_task(Task(10, 64), "wild")  # type: ignore[arg-type]
 

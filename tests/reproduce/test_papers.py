@@ -56,8 +56,9 @@ def test_a_record_notes_changed_scripts_and_what_has_changed_since(tmp_path, mon
     ("method", "space", "expected"),
     [
         ("binas", "mobile", {"method.estimator": "paper", "method.passes": 10, "method.warmup": 0.0, "method.clip": 0.0,
-                             "train.augment": "strong", "train.teacher": True, "train.images": "train"}),
-        ("xnas", "darts", {"space.cells": 20, "space.channels": 36, "space.search_cells": 8, "train.drop_path": 0.2,
+                             "train.augment": "auto_cutout", "train.teacher": True, "train.images": "train"}),
+        ("xnas", "darts", {"method.augment": "auto", "train.augment": "auto_cutout", "space.cells": 20,
+                           "space.channels": 36, "space.search_cells": 8, "train.drop_path": 0.2,
                            "train.auxiliary": 0.4, "train.cycles": 5, "train.power": 10.0, "train.images": "all"}),
         ("nasi", "darts_reduced", {"method.steps": 100, "method.batch": 64, "method.redraw": 0, "space.cells": 20}),
         ("bayesnas", "darts", {"method.batch": 18, "method.last_lr": 0.1, "space.channels": 36, "train.epochs": 600}),

@@ -19,16 +19,19 @@ from sartor.core.config import check
 from sartor.core.errors import BadInput
 from sartor.core.task import Task
 from sartor.data import rand_augment
+from sartor.data.auto_augment import auto_augment
 from sartor.data.base import Images, Index
 
 # B batch, C channels, S side of the image
-Strength = Literal["none", "light", "cut", "cutout", "crops", "standard", "strong", "crops_strong"]
+Strength = Literal[
+    "none", "light", "cut", "cutout", "crops", "standard", "strong", "crops_strong", "auto", "auto_cutout"
+]  # fmt: skip
 
 
 @final
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Augment:
-    """Crop and flip, then RandAugment, then cut-out and random erasing; a field at 0 switches its step off."""
+    """Crop and flip, RandAugment or AutoAugment, cut-out, random erasing; a field at 0 switches its step off."""
 
     pad: int = 0  # random crop after reflecting this many pixels at every border
     flip: bool = False  # left-right, half of the images
@@ -36,6 +39,7 @@ class Augment:
     rand_augment: int = 0  # operations an image (RandAugment, arXiv:1909.13719)
     magnitude: float = 9.0  # of RandAugment, 0..10
     magnitude_std: float = 0.5  # of the normal distribution around it, drawn for each image
+    auto: bool = False  # AutoAugment's policy for CIFAR-10 (arXiv:1805.09501)
     cutout: float = 0.0  # side of the square, as a fraction of the image's (arXiv:1708.04552)
     erase: float = 0.0  # probability of erasing a random rectangle (arXiv:1708.04896)
 
@@ -60,6 +64,8 @@ class Augment:
             return cls(pad=pad, flip=flip, cutout=0.25)
         if strength == "cutout":  # a square of half the side, as the papers have it
             return cls(pad=pad, flip=flip, cutout=0.5)
+        if strength in ("auto", "auto_cutout"):  # the same square
+            return cls(pad=pad, flip=flip, auto=not small, cutout=0.5 if strength == "auto_cutout" else 0.0)
         if strength == "crops":
             return cls(crop=0.35, flip=flip)
         if strength == "crops_strong":
@@ -83,6 +89,8 @@ class Augment:
             pixels = crop_flip(pixels, self.pad, self.flip, generator)
         for _ in range(self.rand_augment):
             pixels = rand_augment.layer(pixels, self.magnitude, self.magnitude_std, generator)
+        if self.auto:
+            pixels = auto_augment(pixels, generator)
         out = pixels.float()
         if self.cutout:
             out = cutout(out, round(self.cutout * out.shape[-1]), generator)

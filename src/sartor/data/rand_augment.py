@@ -22,7 +22,7 @@ OPERATIONS = (
     "colour", "contrast", "brightness", "sharpness",
     "identity",
 )  # fmt: skip
-_NUMBER = {name: k for k, name in enumerate(OPERATIONS)}
+NUMBER = {name: k for k, name in enumerate(OPERATIONS)}
 
 
 def layer(x: Tensor, magnitude: float, spread: float, generator: torch.Generator) -> Tensor:
@@ -36,7 +36,7 @@ def layer(x: Tensor, magnitude: float, spread: float, generator: torch.Generator
     slot = torch.arange(b, device=x.device) + draw[2, :1]
     operation = (slot * (kinds / b)).long().clamp_(max=kinds - 1)
     out = x.clone()
-    for first, last, apply in _GROUPS:
+    for first, last, apply in GROUPS:
         share = slice(first * b // kinds, -(-(last + 1) * b // kinds))  # every slot that may hold one of the group
         who, drawn = order[share], operation[share]
         part = out.index_select(0, who)
@@ -51,7 +51,7 @@ def affine(x: Tensor, drawn: Tensor, level: Tensor, sign: Tensor) -> Tensor:
     amount, zero = level * sign, torch.zeros_like(level)
 
     def of(name: str, most: float) -> Tensor:
-        return torch.where(drawn == _NUMBER[name], amount * most, zero)
+        return torch.where(drawn == NUMBER[name], amount * most, zero)
 
     angle = of("rotate", math.radians(30))
     cos, sin = angle.cos(), angle.sin()
@@ -82,12 +82,12 @@ def tone(x: Tensor, drawn: Tensor, level: Tensor, sign: Tensor) -> Tensor:
         return t.long()[:, None, None]
 
     kind = per_image(drawn)
-    table = torch.where(kind == _NUMBER["solarize"], solarize_table(value, per_image(256 - level * 256)), value)
-    table = torch.where(kind == _NUMBER["solarize-add"], solarize_add_table(value, per_image(level * 110)), table)
+    table = torch.where(kind == NUMBER["solarize"], solarize_table(value, per_image(256 - level * 256)), value)
+    table = torch.where(kind == NUMBER["solarize-add"], solarize_add_table(value, per_image(level * 110)), table)
     bits = per_image(8 - (level * 4).round())
-    table = torch.where(kind == _NUMBER["posterize"], posterize_table(value, bits), table)
-    table = torch.where(kind == _NUMBER["autocontrast"], autocontrast_table(value, counts), table)
-    table = torch.where(kind == _NUMBER["equalize"], equalize_table(counts), table)
+    table = torch.where(kind == NUMBER["posterize"], posterize_table(value, bits), table)
+    table = torch.where(kind == NUMBER["autocontrast"], autocontrast_table(value, counts), table)
+    table = torch.where(kind == NUMBER["equalize"], equalize_table(counts), table)
     return table.to(torch.uint8).gather(2, flat).view_as(x)
 
 
@@ -140,8 +140,8 @@ def blend(x: Tensor, drawn: Tensor, level: Tensor, sign: Tensor) -> Tensor:
     kind = drawn[:, None, None, None]
     values = x.float()
     grey = luma(values)
-    base = torch.where(kind == _NUMBER["colour"], grey, grey.mean((2, 3), keepdim=True).round())
-    base = torch.where(kind == _NUMBER["brightness"], 0.0, base)
+    base = torch.where(kind == NUMBER["colour"], grey, grey.mean((2, 3), keepdim=True).round())
+    base = torch.where(kind == NUMBER["brightness"], 0.0, base)
     return _away(values, base, level, sign)
 
 
@@ -179,4 +179,4 @@ def to_uint8(x: Tensor) -> Tensor:
 
 
 _Apply = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
-_GROUPS: tuple[tuple[int, int, _Apply], ...] = ((0, 4, affine), (5, 9, tone), (10, 12, blend), (13, 13, sharpen))
+GROUPS: tuple[tuple[int, int, _Apply], ...] = ((0, 4, affine), (5, 9, tone), (10, 12, blend), (13, 13, sharpen))

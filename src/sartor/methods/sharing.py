@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from torch import Tensor, nn
 
+from sartor.data.augment import Strength
 from sartor.engine.evaluate import recalibrate
 from sartor.engine.network import calibration
 from sartor.engine.recipe import Recipe
@@ -23,7 +23,7 @@ class Sharing(Method):
     momentum: float = 0.9
     weight_decay: float = 3e-4
     clip: float = 5.0
-    augment: Literal["none", "light", "standard", "strong"] = "standard"
+    augment: Strength = "standard"
 
     def __post_init__(self) -> None:
         self.recipe()  # refuses what cannot be trained

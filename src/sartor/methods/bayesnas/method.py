@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, final
 
 from sartor.core.config import check
+from sartor.data.augment import Strength
 from sartor.methods.base import DARTS_TRAINING, Effort, Found, Job, Method, epochs_for
 from sartor.methods.bayesnas.relevance import Dependency
 from sartor.methods.bayesnas.search import Search
@@ -32,7 +33,7 @@ class BayesNAS(Method):
     momentum: float = 0.9
     weight_decay: float = 1e-4
     clip: float = 5.0
-    augment: Literal["none", "light", "standard", "strong"] = "standard"
+    augment: Strength = "standard"
     strength: float = 0.01  # lambda_w: the paper's sparsity intensity of an operation's switch
     zero_strength: float = 0.01  # and of an edge's
     rate: float = 1.0  # the learning rate of w in units of the network's

@@ -19,7 +19,7 @@ import torch
 from sartor.core.config import check
 from sartor.core.errors import BadInput
 from sartor.core.quadratic import Quadratic
-from sartor.data.augment import Augment
+from sartor.data.augment import Augment, Strength
 from sartor.engine import checkpoint, distill
 from sartor.engine.evaluate import Forward, accuracy, correct, recalibrate
 from sartor.engine.fit import Training, fit, nothing
@@ -73,7 +73,7 @@ class BINAS(Method):
     warmup: float = 0.1  # share of a phase's steps
     clip: float = 5.0  # largest gradient norm; 0 switches clipping off
     dropout: float = 0.0
-    augment: Literal["none", "light", "standard", "strong"] = "strong"
+    augment: Strength = "auto_cutout"
     sort_share: float = 0.1  # share of the training images that decides the importance of channels
     estimator: Literal["joint", "paper"] = "joint"
     # For joint: right or wrong, the right class's probability, its logarithm, or the first led by the last.
@@ -119,7 +119,7 @@ class BINAS(Method):
         """Fine-tuning by the authors' code: 19 epochs are the paper's 8 hours, three of them warm-up."""
         return {
             "epochs": 19, "batch": 128, "lr": 0.00128, "weight_decay": 1e-5, "warmup": 3 / 19, "smoothing": 0.0,
-            "clip": 0.0, "augment": "strong", "teacher": True, "images": "train",
+            "clip": 0.0, "augment": "auto_cutout", "teacher": True, "images": "train",
         }  # fmt: skip
 
     def search(self, job: Job) -> Found:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, final
+from typing import Any, final
 
 from torch import Tensor
 
 from sartor.core.config import check
+from sartor.data.augment import Strength
 from sartor.methods.base import DARTS_TRAINING, Effort, Found, Job, epochs_for
 from sartor.methods.mixture import Learner, Search, groups
 from sartor.methods.sharing import Sharing
@@ -26,7 +27,7 @@ class XNAS(Sharing):
     """Experts with exponentiated-gradient weights and wipe-out, in a mixture of all options (XNAS)."""
 
     batch: int = 96
-    augment: Literal["none", "light", "standard", "strong"] = "strong"
+    augment: Strength = "auto"
     bound: float = 1.0  # L: the largest reward of one feedback
     zeta: float = 1.0  # below 1 experts are wiped out sooner than theory allows
     rate: float = 1.0  # times equation 4's learning rate, which is an upper bound (remark 1)
@@ -54,7 +55,7 @@ class XNAS(Sharing):
     def paper(cls) -> dict[str, Any]:
         """Sections 4.2 and 9.3; the power of the cosine is that of the paper they refer to."""
         return {
-            **DARTS_TRAINING, "epochs": 1500, "smoothing": 0.1, "augment": "strong",
+            **DARTS_TRAINING, "epochs": 1500, "smoothing": 0.1, "augment": "auto_cutout",
             "cycles": 5, "cycle_decay": 0.5, "power": 10.0,
         }  # fmt: skip
 
