@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from sartor.core.seeds import Seeds
@@ -23,14 +25,28 @@ from sartor.runs.progress import Reporter
 
 
 class Alike:
-    """`recipe` trains every network given to `train`; results stand in ``out/<name>/result.json``."""
+    """`recipe` trains every network given to `train`; results stand in ``out/<name>/result.json``.
 
-    def __init__(self, data: str | Path, out: Path, device: str, recipe: Recipe, image: int | None = None) -> None:
+    `most` limits the training images, for short runs.
+    """
+
+    def __init__(
+        self,
+        data: str | Path,
+        out: Path,
+        device: str,
+        recipe: Recipe,
+        image: int | None = None,
+        most: int | None = None,
+    ) -> None:
         self.engine, self.out, self.recipe = Engine(device), out, recipe
         images = open_data(str(data), image)
         self.engine.set_threads(images.task.image)
         self.task, self.seeds = images.task, Seeds(0)
         self.splits = split(images, self.seeds.rng("split"), 0.2, 0.15)
+        if most is not None:
+            some = np.sort(self.seeds.rng("some images").permutation(self.splits.train)[:most])
+            self.splits = replace(self.splits, train=some)
         mean, std = statistics(images, self.splits.train)
         self.feed = Feed(images, tuple(mean), tuple(std), self.seeds, self.engine)
 

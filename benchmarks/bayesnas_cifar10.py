@@ -4,9 +4,9 @@
 
 DIR holds CIFAR-10's binary files. Section 6.1 of the paper (arXiv:1905.04919): a search network of 8 cells and 16
 channels, lambda 0.01, 0.007 and 0.005. Then the parameters of the paper's evaluation network with the cells found (20
-cells, 36 channels), and each cell's network of 8 cells and 16 channels trained with the short recipe of
-`xnas_cifar10.py`, beside the published cells. Everything resumes: what is done is read from `--out`, a search goes on
-after its last epoch. After `--minutes` nothing new is begun. `--part 0/3` takes every third search and network, so that
+cells, 36 channels), and each cell's network (`--network` cells and channels) trained with the short recipe of
+`xnas_cifar10.py`, beside published and random cells. Everything resumes: what is done is read from `--out`, a search
+goes on after its last epoch. After `--minutes` nothing new is begun. `--part 0/3` takes every third search and network, so that
 several processes can share a GPU; without it the last process records what is there.
 """
 
@@ -33,6 +33,7 @@ from sartor.runs.directory import Run, write_json
 from sartor.runs.progress import Reporter
 from sartor.solvers import solve
 from sartor.solvers.base import Problem
+from sartor.spaces.cells.darts import Darts
 from sartor.spaces.cells.freecells import FreeCells
 from sartor.spaces.cells.genotype import PUBLISHED, Genotype
 from sartor.spaces.cells.nets import CellNet, Frame
@@ -42,7 +43,6 @@ PAPER = {  # test error in percent, parameters in millions, of networks trained 
     "0.01": {"error": 3.02, "parameters": 2.59}, "0.007": {"error": 2.90, "parameters": 3.10},
     "0.005": {"error": 2.81, "parameters": 3.40}, "gpu_days": 0.2,
 }  # fmt: skip
-SIZE = {"cells": 8, "channels": 16}  # of the network trained alike
 BESIDE = ("DARTS_V2", "XNAS", "BayesNAS-0.01", "BayesNAS-0.007", "BayesNAS-0.005")
 
 
@@ -58,7 +58,10 @@ def search(alike: Alike, strength: float, given: argparse.Namespace) -> dict[str
     done = folder / "found.json"
     if done.exists():
         return dict(json.loads(done.read_text()))
-    space = FreeCells(**SIZE, search_cells=given.cells, search_channels=given.channels).fitted(alike.task)
+    cells, channels = given.network
+    space = FreeCells(cells=cells, channels=channels, search_cells=given.cells, search_channels=given.channels).fitted(
+        alike.task
+    )
     some = np.sort(alike.seeds.rng("searched images").permutation(alike.splits.train)[: given.images])
     splits = replace(alike.splits, train=some)
     job = Job(space, alike.task, alike.feed, splits, alike.seeds, Run(folder, Reporter()))
@@ -92,6 +95,8 @@ def networks(given: argparse.Namespace) -> dict[str, Genotype | None]:
         file = given.out / f"lambda-{strength:g}" / "found.json"
         there = Genotype.from_json(json.loads(file.read_text())["genotype"]) if file.exists() else None
         found[f"lambda-{strength:g}"] = there
+    space, rng = Darts(), np.random.default_rng(0)
+    found |= {f"random-{n}": space.genotype(space.sample(rng)) for n in range(given.random)}
     return found | {f"published-{name}": PUBLISHED[name] for name in given.beside}
 
 
@@ -113,7 +118,7 @@ def summary(given: argparse.Namespace) -> None:
     counts = [searches[s]["evaluation_parameters"] for s in sorted(searches, key=float)]
     setting = {k: v for k, v in vars(given).items() if k not in ("data", "out", "part", "minutes")}
     print(record("bayesnas_cifar10", {
-        "setting": {**setting, "network": SIZE}, "searches": searches, "alike": rows, "paper": PAPER,
+        "setting": setting, "searches": searches, "alike": rows, "paper": PAPER,
         "parameters_fall_as_lambda_grows": counts == sorted(counts, reverse=True),
     }))  # fmt: skip
 
@@ -136,6 +141,9 @@ def main() -> None:
     parser.add_argument("--cells", type=int, default=8, help="of the search network")
     parser.add_argument("--channels", type=int, default=16)
     parser.add_argument("--beside", nargs="*", default=BESIDE, choices=BESIDE, help="published cells to train too")
+    parser.add_argument("--random", type=int, default=0, help="random cells to train too")
+    parser.add_argument("--network", type=int, nargs=2, default=(8, 16), help="cells and channels of what is trained")
+    parser.add_argument("--train-images", type=int, help="that training sees; all unless told")
     parser.add_argument("--train-epochs", type=int, default=10, help="0: search only")
     given = parser.parse_args()
     start, (part, parts) = time.monotonic(), (int(n) for n in given.part.split("/"))
@@ -144,11 +152,11 @@ def main() -> None:
         return time.monotonic() - start > 60 * given.minutes
 
     recipe = Recipe(epochs=given.train_epochs, batch=128, lr=0.1, augment="standard")
-    alike = Alike(given.data, given.out / "alike", given.device, recipe)
+    alike = Alike(given.data, given.out / "alike", given.device, recipe, most=given.train_images)
     for n, strength in enumerate(given.strengths):
         if n % parts == part and not late():
             search(alike, strength, given)
-    frame = Frame(SIZE["channels"], SIZE["cells"], pool_norm=True)
+    frame = Frame(given.network[1], given.network[0], pool_norm=True)
     for n, (name, genotype) in enumerate(networks(given).items()):
         if n % parts == part and genotype is not None and given.train_epochs and not late():
             alike.train(name, lambda genotype=genotype: CellNet(genotype, frame, alike.task))

@@ -1,9 +1,13 @@
-"""A NASI search on NAS-Bench-201: how long, and which CIFAR-10 accuracy, with images and labels, and without.
+"""NASI's defaults on NAS-Bench-201 and NAS-Bench-1Shot1: seconds, accuracy, and what needs no search beside it.
 
-Ten seeds that took no part in choosing the defaults (those of reproduce/nasi_study.py). Wall-clock seconds of a whole
-search, supernet and random networks for nu included, after one short search that warms the device up.
+Ten seeds, and columns, that took no part in choosing the defaults (those of reproduce/nasi_study.py): test accuracy, as
+tables 2 and 4 of the paper report it; with images and labels, with random labels, and without data. Seconds are those
+of a whole search, supernet and random networks for nu included. Beside it: the mean of all listed networks, of those of
+convolutions alone, of those of 3x3 convolutions alone, and the one with most parameters.
 
-Run: SARTOR_TEST_DATA=.../data python benchmarks/nasi_search.py [--device cuda] [--seeds 10] [--threads 2]
+    SARTOR_TEST_DATA=.../data python benchmarks/nasi_search.py [--device cuda] [--seeds 10] [--workers 1] [--only S1]
+
+Every search is a line under runs/parts, so that a run which was stopped goes on.
 """
 
 from __future__ import annotations
@@ -19,20 +23,21 @@ import torch
 from _record import record
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "reproduce"))
-from nasi_data import Cifar, nasbench201
+from nasi_data import Cifar, Lines, spread
+from nasi_study import NAMES, Benchmark, benchmark
 
+from sartor.bench.run import Bench
 from sartor.core.arch import Arch
 from sartor.core.seeds import Seeds
 from sartor.core.task import Task
 from sartor.methods.nasi import NASI, Source
-from sartor.spaces.nasbench201.space import NasBench201
 
 VARIANTS: dict[str, dict[str, Any]] = {
-    "real images and labels": {},
+    "images and labels": {},
+    "no data": {"images": "gaussian"},
     "random labels": {"labels": "random"},
-    "gaussian images, random labels": {"images": "gaussian"},
 }
-FIRST = 100
+FIRST, TASK = 100, Task(10, 32)
 
 
 def source(method: NASI, images: Cifar, seed: int) -> Source | None:
@@ -48,35 +53,76 @@ def source(method: NASI, images: Cifar, seed: int) -> Source | None:
     return draw
 
 
+def searched(on: Benchmark, variant: str, seed: int, images: Cifar) -> dict[str, Any]:
+    """One search: the cell, its test accuracy, seconds."""
+    start, method = time.perf_counter(), NASI(**VARIANTS[variant])
+    score, _ = method.at_initialisation(on.space, TASK, Seeds(seed), source(method, images, seed), images.device)
+    seconds = time.perf_counter() - start
+    row = Bench(on.space, TASK, on.table, on.reports, {}).best(score)
+    cell = on.space.describe(Arch(tuple(on.table.picks[row].tolist())))
+    return {"accuracy": float(on.table.column(on.reports)[row]), "seconds": round(seconds, 2), "cell": cell}
+
+
+def beside(on: Benchmark) -> dict[str, float]:
+    """Test accuracy of what needs no search; means over the listed networks that obey the space's rules."""
+    accuracy, picks = on.table.column(on.reports), on.table.picks
+    keep = np.isfinite(accuracy)
+    for rule in on.space.rules:
+        keep &= rule.form.batch(picks) >= rule.low - 1e-9
+    operations = [(i, c.options) for i, c in enumerate(on.space.choices) if any("conv" in o for o in c.options)]
+
+    def made_of(name: str) -> float:
+        fits = [np.array([name in o for o in options])[picks[:, i]] for i, options in operations]
+        return float(accuracy[keep & np.logical_and.reduce(fits)].mean())
+
+    sizes = next(v for n, v in on.table.columns.items() if n.startswith("params"))
+    most = float(accuracy[keep & (sizes == sizes[keep].max())].mean())
+    return {
+        "all networks": float(accuracy[np.isfinite(accuracy)].mean()), "convolutions alone": made_of("conv"),
+        "3x3 convolutions alone": made_of("conv_3x3" if "conv_3x3" in str(operations) else "conv3x3"),
+        "most parameters": most, "best": float(np.nanmax(accuracy)),
+    }  # fmt: skip
+
+
+def summary(lines: Lines, device: str) -> None:
+    """What is there so far."""
+    found: dict[str, Any] = {}
+    for name in NAMES:
+        rows = [r for r in lines.all() if r["key"].startswith(f"{name}/")]
+        found[name] = {"beside": beside(benchmark(name))}
+        for variant in VARIANTS:
+            runs = sorted((r for r in rows if r["key"].split("/")[1] == variant), key=lambda r: str(r["key"]))
+            if runs:
+                reached = [r["accuracy"] for r in runs]
+                found[name][variant] = {
+                    "mean": float(np.mean(reached)), "std": float(np.std(reached, ddof=1)) if len(runs) > 1 else 0.0,
+                    "seeds": len(runs), "seconds": float(np.mean([r["seconds"] for r in runs])), "runs": runs,
+                }  # fmt: skip
+                print(name, variant, {k: v for k, v in found[name][variant].items() if k != "runs"})
+        print(name, found[name]["beside"])
+    print(record(f"nasi_search_{device}", {"threads": 1, **found}))
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--threads", type=int, default=2)
-    a = parser.parse_args()
-    torch.set_num_threads(a.threads)
-    space, task, table, images = NasBench201(), Task(10, 32), nasbench201(), Cifar(a.device)
-    accuracy = table.column("cifar10_test_200")
-    start = time.perf_counter()
-    NASI(steps=3, nu_networks=2).at_initialisation(space, task, Seeds(0), None, a.device)
-    warm = time.perf_counter() - start
-    results: dict[str, Any] = {"device": a.device, "threads": a.threads, "warming_up_seconds": round(warm, 2)}
-    for name, options in VARIANTS.items():
-        method, runs = NASI(**options), []
-        for seed in range(FIRST, FIRST + a.seeds):
-            start = time.perf_counter()
-            score, _ = method.at_initialisation(space, task, Seeds(seed), source(method, images, seed), a.device)
-            seconds = time.perf_counter() - start
-            row = table.row(Arch(tuple(int(np.argmax(score.linear[i])) for i in range(6))))
-            assert row is not None
-            runs.append({"seed": seed, "accuracy": float(accuracy[row]), "seconds": round(seconds, 3)})
-        reached = [r["accuracy"] for r in runs]
-        results[name] = {
-            "mean": float(np.mean(reached)), "std": float(np.std(reached, ddof=1)) if len(runs) > 1 else 0.0,
-            "seconds": float(np.mean([r["seconds"] for r in runs])), "runs": runs,
-        }  # fmt: skip
-        print(name, {k: round(v, 3) for k, v in results[name].items() if k != "runs"}, flush=True)
-        record(f"nasi_search_{a.device}", results)
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--only", default="", help="keys that begin so: S1, S1/no data, ...")
+    parser.add_argument("--shard", default="")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    if args.workers > 1 and not args.shard:
+        spread(args.workers)
+    else:
+        lines = Lines(f"nasi_search_{args.device}", *map(int, (args.shard or "0/1").split("/")))
+        images = Cifar(args.device)
+        keys = [f"{name}/{v}/{FIRST + s}" for v in VARIANTS for s in range(args.seeds) for name in NAMES]
+        for key in lines.mine(k for k in keys if k.startswith(args.only)):
+            name, variant, seed = key.split("/")
+            lines.add(key=key, **searched(benchmark(name), variant, int(seed), images))
+    if not args.shard:
+        summary(lines if args.workers == 1 else Lines(f"nasi_search_{args.device}"), args.device)
 
 
 if __name__ == "__main__":

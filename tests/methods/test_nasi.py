@@ -108,26 +108,30 @@ def delta_by_hand(xs, slopes, mu, limits):
     return np.mean([g / max(norms[: t + 1]) for t, g in enumerate(gradients)], 0)
 
 
-def test_the_accumulated_step_with_fixed_and_adaptive_nu():
+def test_the_accumulated_step_with_fixed_and_adaptive_nu_and_with_every_step_of_the_same_length():
     rng = np.random.default_rng(0)
     xs, slopes, nu = [3.0, 9.0, 1.0, 6.0], rng.normal(size=(4, 7)), 5.0
     seen = [(x, torch.tensor(s)) for x, s in zip(xs, slopes, strict=True)]
-    found, above = NASI(mu=2.0).delta(seen, nu)
+    found, above = NASI(mu=2.0, nu="fixed", normalise="largest").delta(seen, nu)
     np.testing.assert_allclose(found, delta_by_hand(xs, slopes, 2.0, [5.0] * 4))
     assert above == 0.5
-    found, _ = NASI(mu=1.5, nu="adaptive").delta(seen, nu)
+    found, _ = NASI(mu=1.5, nu="adaptive", normalise="largest").delta(seen, nu)
     np.testing.assert_allclose(found, delta_by_hand(xs, slopes, 1.5, [5.0, 8 / 2, 17 / 3, 18 / 4]))
+    found, _ = NASI(mu=2.0).delta(seen, nu)
+    signs = np.where(np.array(xs) > nu, -1, 1)[:, None]
+    np.testing.assert_allclose(found, (signs * slopes / np.linalg.norm(slopes, axis=1, keepdims=True)).mean(0))
     none, _ = NASI(mu=1.0).delta([(9.0, torch.ones(2))], nu)
     assert not none.any()
 
 
-def test_nu_is_equation_40s_mean_a_number_or_starts_large():
-    mean = np.mean([reward()[1].size(-1 - n) for n in range(3)])
-    assert reward()[0]._nu(reward()[1]) == pytest.approx(0.5 * mean)
-    for options, times in (({"nu_scale": 1.0}, 1.0), ({"nu": "adaptive"}, 5.0)):
+def test_nu_is_equation_40s_mean_or_median_a_number_or_starts_large():
+    around = [reward()[1].size(-1 - n) for n in range(3)]
+    mean = np.mean(around)
+    assert reward()[0]._nu(reward()[1]) == pytest.approx(np.median(around))
+    for options, times in (({"nu": "fixed"}, 1.0), ({"nu": "fixed", "nu_scale": 3.0}, 3.0), ({"nu": "adaptive"}, 5.0)):
         method, made = reward(**options)
         assert method._nu(made) == pytest.approx(times * mean)  # the paper: "a relatively large nu_0"
-    for nu in ("fixed", "adaptive"):
+    for nu in ("median", "fixed", "adaptive"):
         assert NASI(nu=nu, nu_start=500.0)._nu(None) == 500.0  # without looking at a network
 
 

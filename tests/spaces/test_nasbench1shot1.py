@@ -8,7 +8,10 @@ import torch
 
 from sartor.core.arch import Arch
 from sartor.core.errors import BadInput
+from sartor.core.quadratic import Quadratic
 from sartor.core.task import Task
+from sartor.solvers import solve
+from sartor.solvers.base import Problem
 from sartor.spaces.base import Gates
 from sartor.spaces.nasbench1shot1.space import NasBench1Shot1
 
@@ -74,6 +77,20 @@ def test_nodes_that_nothing_reads_are_warned_of():
     assert "nothing reads maxpool3x3 2, maxpool3x3 3, maxpool3x3 4 of the cell" in space.draw(dead).warning
     whole = space.read("maxpool3x3(0) maxpool3x3(0,1) maxpool3x3(1,2) maxpool3x3(2,3) output(0,4)")
     assert space.draw(whole).warning == ""
+
+
+@pytest.mark.parametrize("variant", ["S1", "S2", "S3"])
+def test_a_solver_chooses_no_cell_with_unread_nodes_unless_told(variant):
+    """For random scores: the rules say what the drawing says, and forbid nothing else."""
+    space, free = NasBench1Shot1(variant=variant), NasBench1Shot1(variant=variant, unread=True)
+    rng, warned = np.random.default_rng(0), 0
+    for _ in range(20):
+        score = Quadratic(space.sizes, 0.0, {i: rng.normal(size=n) for i, n in enumerate(space.sizes)})
+        assert not space.draw(solve(Problem(score, space.rules)).arch).warning
+        warned += bool(space.draw(solve(Problem(score, free.rules)).arch).warning)
+        arch = space.sample(rng)
+        assert all(rule.holds(arch) for rule in space.rules) == (not space.draw(arch).warning)
+    assert warned
 
 
 def test_bad_options_are_refused():

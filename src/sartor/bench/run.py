@@ -59,9 +59,14 @@ class Bench:
         return keep
 
     def best(self, score: Quadratic) -> int:
-        """The allowed row with the largest score: exact, since all rows are listed."""
-        scores = score.batch(self.table.picks)
-        return int(np.argmax(np.where(self.allowed(), scores, -np.inf)))
+        """The allowed row with the largest score that obeys the space's rules: exact, since all rows are listed."""
+        keep, picks = self.allowed(), self.table.picks
+        for rule in self.space.rules:
+            values = rule.form.batch(picks)
+            keep &= (values >= rule.low - 1e-9) & (values <= rule.high + 1e-9)
+        if not keep.any():
+            raise BadInput(f"no row inside the limits obeys the rules of the space: {self.space.rules[0].name}, ...")
+        return int(np.argmax(np.where(keep, score.batch(picks), -np.inf)))
 
     def source(self, batch: int, seeds: Seeds) -> Callable[[int], Batch] | None:
         """Batches of the images, normalised; None where there are none."""

@@ -35,9 +35,7 @@ from sartor.spaces.supernet import new_supernet
 
 Batch = tuple[Tensor, Tensor]
 Source = Callable[[int], Batch]  # the batch of a step; equation 40's networks come at steps -1, -2, ...
-# x is heavy-tailed: half its mean is nearer to the typical x. Equation 41 starts "relatively large": the paper's
-# 500 is five times its fixed 100.
-_SCALES = {"fixed": 0.5, "adaptive": 5.0}
+_LARGE = 5.0  # equation 41 starts "relatively large": the paper's 500 is five times its fixed 100
 
 
 @final
@@ -48,10 +46,11 @@ class NASI(Method):
     steps: int = 200  # T of Algorithm 1
     batch: int = 16
     mu: float = 2.0  # 0: no penalty; 1: nothing gained above nu; 2: lost again what exceeds it
-    nu: Literal["fixed", "adaptive"] = "fixed"  # equation 40 or 41
-    nu_start: float | None = None  # nu_0 as a number, as in the paper (100 fixed, 500 or 1000 adaptive), or as below
+    nu: Literal["median", "fixed", "adaptive"] = "median"  # of equation 40's networks; their mean; equation 41
+    nu_start: float | None = None  # nu_0 as a number, as in the paper (100 fixed, 500 or 1000 adaptive), or None
     nu_networks: int = 50  # N of equation 40
-    nu_scale: float | None = None  # times equation 40's mean; None: 0.5 fixed, 5 adaptive, which must start large
+    nu_scale: float | None = None  # times that; None: 1, or 5 where adaptive, which must start large
+    normalise: Literal["each", "largest"] = "each"  # a step's gradient by its own norm, or as equation 18 does
     temperature: float = 1.0  # tau of equation 42
     loss: Literal["cross_entropy", "mse", "logits"] = "cross_entropy"
     labels: Literal["true", "random"] = "true"
@@ -81,7 +80,8 @@ class NASI(Method):
             "steps": 100,
             "batch": 64,
             "redraw": 0,
-            "nu_scale": 1.0,
+            "nu": "fixed",
+            "normalise": "largest",
             "init": "lecun",
             "parameterisation": "ntk",
         }
@@ -131,20 +131,21 @@ class NASI(Method):
         largest, before, above = 0.0, nu, 0
         total = torch.zeros_like(seen[0][1])
         for step, (x, slope) in enumerate(seen):
-            limit = nu if self.nu == "fixed" else before / (step + 1)  # (40) or (41)
+            limit = before / (step + 1) if self.nu == "adaptive" else nu  # (41) or (40)
             gradient = slope * (1.0 - self.mu if x > limit else 1.0)  # of R = x - mu max(0, x - nu), equation 13
-            largest = max(largest, float(gradient.norm()))
+            largest = max(largest if self.normalise == "largest" else 0.0, float(gradient.norm()))
             total += gradient / largest if largest > 0 else 0.0  # (18), with xi = 1
             before += x
             above += x > limit
         return total / len(seen), above / len(seen)
 
     def _nu(self, reward: Reward) -> float:
-        """The number that was given, or the mean of x over random networks (equation 40) times the scale."""
+        """The number that was given, or the median or mean of x over random networks (equation 40) times the scale."""
         if self.nu_start is not None:
             return self.nu_start
-        mean = float(np.mean([reward.size(-1 - n) for n in range(self.nu_networks)]))
-        return mean * (self.nu_scale or _SCALES[self.nu])
+        around = [reward.size(-1 - n) for n in range(self.nu_networks)]
+        typical = np.median(around) if self.nu == "median" else np.mean(around)
+        return float(typical) * (self.nu_scale or (_LARGE if self.nu == "adaptive" else 1.0))
 
     def _source(self, job: Job) -> Source | None:
         """Training images as they are, drawn anew for every step, the same in every process."""

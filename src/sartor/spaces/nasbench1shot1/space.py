@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from sartor.core.arch import Arch, Choice
 from sartor.core.config import check
 from sartor.core.errors import BadInput
+from sartor.core.quadratic import Limit, Quadratic
 from sartor.core.task import Task
 from sartor.spaces.base import Part, Shape
 from sartor.spaces.drawing import Drawing, Edge, Graph
@@ -55,6 +56,7 @@ class NasBench1Shot1(SharedSpace):
     channels: int = 16  # of a node in the first stage; they double at every max-pool
     sketch_cells: int = 3
     sketch_channels: int = 8
+    unread: bool = False  # whether a cell may be chosen of which nodes compute for nobody: smaller than it looks
 
     def __post_init__(self) -> None:
         if self.variant not in INPUTS:
@@ -86,6 +88,20 @@ class NasBench1Shot1(SharedSpace):
         names = (*(f"node{j}" for j in range(1, self.nodes + 1)), "output")
         sources = (tuple("+".join(map(str, s)) for s in options) for options in self.inputs)
         return (*ops, *(Choice(f"{n}.inputs", s) for n, s in zip(names, sources, strict=True)))
+
+    @property
+    def rules(self) -> tuple[Limit, ...]:  # type: ignore[override]
+        """Somebody reads every node; what a score says of a node's operation is void where nobody does."""
+        if self.unread:
+            return ()
+        readers = {
+            node: {
+                self.nodes + j: np.array([float(node in o) for o in self.inputs[j]])
+                for j in range(node, self.nodes + 1)
+            }
+            for node in range(1, self.nodes + 1)
+        }
+        return tuple(Limit(f"node{n} is read", Quadratic(self.sizes, 0.0, r), low=1.0) for n, r in readers.items())
 
     @property
     def heaviest(self) -> Arch:
