@@ -6,8 +6,8 @@ DIR holds CIFAR-10's binary files. Section 6.1 of the paper (arXiv:1905.04919): 
 channels, lambda 0.01, 0.007 and 0.005. Then the parameters of the paper's evaluation network with the cells found (20
 cells, 36 channels), and each cell's network (`--network` cells and channels) trained with the short recipe of
 `xnas_cifar10.py`, beside published and random cells. Everything resumes: what is done is read from `--out`, a search
-goes on after its last epoch. After `--minutes` nothing new is begun. `--part 0/3` takes every third search and network, so that
-several processes can share a GPU; without it the last process records what is there.
+goes on after its last epoch. After `--minutes` nothing new is begun. `--part 0/3` takes every third search and network,
+so that several processes can share a GPU; without it the last process records what is there.
 """
 
 from __future__ import annotations
