@@ -61,9 +61,11 @@ SAYS: dict[str, dict[str, str]] = {
         "space.search_channels": "unstated: DARTS's",
     },
     "nasi": {
-        "steps": "100 (5.3); an epoch on 1Shot1", "batch": "64 (5.3)", "mu": "2; 1 on small spaces", "nu": "mean, adaptive (B.1)",
+        "steps": "100 (5.3); an epoch on 1Shot1", "batch": "64 (5.3)", "mu": "2; 1 on small spaces",
+        "nu": "mean, adaptive (B.1)",
         "nu_start": "100 fixed, 500 adaptive (5.3), for networks of unstated size", "nu_networks": "50 (B.1)",
-        "nu_scale": "1 (40)", "normalise": "the largest so far (18)", "temperature": "1 (B.3)", "loss": "unstated; MSE in theory",
+        "nu_scale": "1 (40)", "normalise": "the largest so far (18)", "temperature": "1 (B.3)",
+        "loss": "unstated; MSE in theory",
         "labels": "true, random (5.4)",
         "images": "true, random (5.4)", "init": "Jacot's (3.1)", "parameterisation": "Jacot's (3.1)", "gain": "1",
         "norm": "unstated", "without": "none (B.2)", "redraw": "0: one theta_0", "sketch": "unstated",
