@@ -98,8 +98,8 @@ def test_simplified_graph_is_the_same_function_with_fewer_operators(model):
     x = np.random.default_rng(0).random((1, 3, 8, 8), np.float32) * 255
     with torch.no_grad():
         expected = model(torch.from_numpy(x)).numpy()
-    for batch in (1, None):  # both exporters
-        graph = onnx_graph(model, (3, 8, 8), batch)
+    for batch, trace in ((1, True), (None, True), (None, False)):  # both exporters
+        graph = onnx_graph(model, (3, 8, 8), batch, trace)
         kinds = [node.op_type for node in onnx.load_from_string(graph).graph.node]
         assert kinds.count("HardSigmoid") == 10
         assert kinds.count("GlobalAveragePool") == 11
@@ -118,8 +118,8 @@ class _Means(nn.Module):
 
 def test_look_alikes_are_left_alone():
     x = torch.randn(1, 3, 5, 5) * 4
-    for batch in (1, None):
-        graph = onnx_graph(_Means(), (3, 5, 5), batch)
+    for batch, trace in ((1, True), (None, True), (None, False)):
+        graph = onnx_graph(_Means(), (3, 5, 5), batch, trace)
         got = session(graph).run(None, {INPUT: x.numpy()})[0]
         np.testing.assert_allclose(got, _Means()(x).numpy(), rtol=1e-5, atol=1e-5)
 
@@ -128,6 +128,18 @@ def test_exported_file_can_be_timed(file):
     timing = Latency(verify_s=0.05).time(file, (3, 8, 8))
     assert timing.p50 > 0
     assert timing.drift is None
+
+
+class _Branches(nn.Module):
+    """What it does depends on what an image shows."""
+
+    def forward(self, x):
+        return x.flatten(1)[:, :5] * (2 if x.mean() > 0 else 3)
+
+
+def test_what_a_trace_would_bake_in_is_not_traced():
+    with pytest.raises(Exception, match=r"(?i)data-dependent|torch.cond|control flow|Could not guard"):
+        onnx_graph(_Branches(), (3, 8, 8))
 
 
 class _Random(nn.Module):

@@ -49,8 +49,13 @@ def export_onnx(model: Deployed, task: Task, path: str | Path, metadata: Mapping
     rounding cannot explain is an error, and then no file appears.
     """
     path = Path(path)
-    graph = onnx_graph(model, (task.channels, task.image, task.image))
-    error = _difference(model, graph, task)
+    shape = (task.channels, task.image, task.image)
+    graph = onnx_graph(model, shape)
+    try:
+        error = _difference(model, graph, task)
+    except SartorError:  # a trace may hold what changes with the batch
+        graph = onnx_graph(model, shape, trace=False)
+        error = _difference(model, graph, task)
     with atomic(path) as tmp:
         tmp.write_bytes(_with(graph, metadata or {}))
     return error
