@@ -22,24 +22,6 @@ def own_cache():
         yield
 
 
-@pytest.fixture(autouse=True, scope="session")
-def quick_export():
-    """Most tests are not about the exported graph."""
-    import quick
-
-    with quick.exporter():
-        yield
-
-
-@pytest.fixture(scope="module")
-def product_export():
-    """The product's own exporter."""
-    import quick
-
-    with quick.exporter(None):
-        yield
-
-
 @pytest.fixture(scope="session")
 def test_data() -> Path:
     """The shared data sets; tests that need them are skipped where they are not."""
@@ -59,8 +41,6 @@ def shared(tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def finished(shared):
     """The data and the run of one tiny fit, made once for all tests and workers; copy it before changing it."""
-    import quick
     import tiny
 
-    with quick.exporter(None):
-        return tiny.finished(shared / "finished")
+    return tiny.finished(shared / "finished")

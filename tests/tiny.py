@@ -28,6 +28,7 @@ CLASSES = ("links", "Mitte", "右")
 COARSE = {"rounds": 3, "visit_ms": 0.0, "networks": 1, "verify_s": 0.1, "moments": 1}
 QUICK = {
     "method": {
+        "name": "binas",
         "heaviest_epochs": 1,
         "multipath_epochs": 1,
         "passes": 1,

@@ -5,15 +5,18 @@ import json
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from sartor.core.arch import Arch
 from sartor.core.errors import BadInput
 from sartor.core.task import Task
 from sartor.core.units import TIME
 from sartor.costs.base import CostTable, Price
+from sartor.costs.latency import cost
 from sartor.costs.latency.cache import PriceBook
 from sartor.costs.latency.cost import Latency, as_deployed
 from sartor.deploy.runtimes.onnxruntime import OnnxRuntime
+from sartor.deploy.timing import Timing
 from sartor.spaces.mobile.space import Mobile
 
 pytest.importorskip("onnxruntime")
@@ -229,3 +232,20 @@ def test_cuda_without_a_gpu_is_refused():
 def test_cheap_and_dear_archs_are_ordered(table):
     deep = Arch((2, 0, 0, 0, 0) * 5)
     assert table.form(SPACE.smallest) < table.form(deep) < table.form(SPACE.heaviest)
+
+
+@pytest.mark.parametrize(("limit", "looks"), [(None, 1), (1.2, 1), (1.0, 3)])
+def test_a_network_over_its_limit_waits_for_a_machine_as_fast_as_for_the_table(monkeypatch, limit, looks):
+    """A machine that is a tenth slower is waited for only where that decides."""
+    moments = iter([(1.1, 1.10), (1.08, 1.08), (0.99, 1.0)])
+    monkeypatch.setattr(cost, "_PAUSE", 0.0)
+
+    def time(self, model, in_shape, table=None):
+        p50, drift = next(moments)
+        return Timing(p50, p50, p50, p50, 1, drift, drift)
+
+    monkeypatch.setattr(Latency, "time", time)
+    said = []
+    found = Latency().measure(nn.Identity(), (3, 8, 8), limit=limit, say=said.append)
+    assert len(said) == looks - 1
+    assert found.value == (1.1 if looks == 1 else 0.99)

@@ -25,7 +25,7 @@ def write(page: str, folder: Path, name: str) -> Path:
 
 def command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """`sartor` in that folder, as a person would run it."""
-    words = [sys.executable, "-m", "quick", *arguments]
+    words = [sys.executable, "-m", "sartor", *arguments]
     return subprocess.run(words, cwd=folder, env=quick.environment(), capture_output=True, text=True, check=False)
 
 
@@ -38,8 +38,7 @@ def commands(page: str, folder: Path) -> None:
 
 def python(page: str, folder: Path) -> str:
     """What the page's further blocks print, in a process of their own: the plug-in is only in the current folder."""
-    code = "\n".join(["import quick", "made = quick.exporter()", "made.__enter__()", *blocks(page, "python")[1:]])
-    words = [sys.executable, "-c", code]
+    words = [sys.executable, "-c", "\n".join(blocks(page, "python")[1:])]
     done = subprocess.run(words, cwd=folder, env=quick.environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout

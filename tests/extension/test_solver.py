@@ -38,7 +38,7 @@ def check(run, steps):
 def test_the_command_line(outside):
     sets = ("--set=solver.steps=50", "--set=train.epochs=1")
     command = ("fit", "digits", "--method=random", "--effort=quick", "--params=60K", "--solver=climb:Climb", *sets)
-    words = [sys.executable, "-m", "quick", *command, "--out=run", "--quiet"]
+    words = [sys.executable, "-m", "sartor", *command, "--out=run", "--quiet"]
     subprocess.run(words, check=True, env=quick.environment())
     check(outside / "run", 50)
 

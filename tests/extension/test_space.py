@@ -17,7 +17,9 @@ def test_the_page_runs_as_it_stands(tmp_path):
 
 def test_methods_that_need_shared_weights_say_so(tmp_path):
     pages.write("space.md", tmp_path, "my_space.py")
-    refused = pages.command(tmp_path, "fit", "digits", "--space", "my_space:MySpace", "--params", "3k")
+    refused = pages.command(
+        tmp_path, "fit", "digits", "--space", "my_space:MySpace", "--method", "binas", "--params", "3k"
+    )
     assert refused.returncode == 2
     assert "MySpace has no shared weights" in refused.stderr
 

@@ -1,6 +1,8 @@
 """Trials: rungs, what goes up them, and what comes out."""
 
 from dataclasses import replace
+from multiprocessing import active_children
+from multiprocessing.connection import Connection
 
 import numpy as np
 import pytest
@@ -11,7 +13,9 @@ from sartor.core.errors import BadInput
 from sartor.core.quadratic import Limit, Quadratic
 from sartor.methods.base import start_file
 from sartor.methods.trials import PLUGIN as Trials
-from sartor.methods.trials import ladder
+from sartor.methods.trials import bench, ladder
+from sartor.methods.trials.bench import Bench
+from sartor.methods.trials.crew import Crew
 from sartor.methods.trials.design import dearest, draw, usage
 from sartor.predictors.likeness import fit_trials
 from sartor.solvers import solve
@@ -136,25 +140,51 @@ def test_all_rungs(climbed):
 
 def test_what_was_tried_before_an_interruption_is_kept(climbed, tmp_path, monkeypatch):
     _, (_, whole) = climbed
-    train, count = ladder.Ladder._try, 0
+    train, count = Bench.measure, 0
 
-    def interrupted(self, candidate, rung):
+    def interrupted(self, work):
         nonlocal count
         count += 1
         if count == 5:
             raise KeyboardInterrupt
-        train(self, candidate, rung)
+        return train(self, work)
 
-    monkeypatch.setattr(ladder.Ladder, "_try", interrupted)
+    monkeypatch.setattr(Bench, "measure", interrupted)
     with pytest.raises(KeyboardInterrupt):
         search(tmp_path)
-    monkeypatch.setattr(ladder.Ladder, "_try", train)
+    monkeypatch.setattr(Bench, "measure", train)
     _, again = search(tmp_path)
+    assert outcome(again) == outcome(whole)
+
+
+def outcome(found):
     same = ("picks", "rung", "accuracy", "epochs", "why", "value")
-    assert [[t.get(k) for k in same] for t in again.facts["trials"]] == [
-        [t.get(k) for k in same] for t in whole.facts["trials"]
-    ]
-    assert again.score.to_json() == whole.score.to_json()
+    return [[t.get(k) for k in same] for t in found.facts["trials"]], found.score.to_json()
+
+
+def test_side_by_side_ends_as_one_after_the_other(climbed, tmp_path, monkeypatch):
+    _, (_, whole) = climbed
+    send, killed = Connection.send, []
+
+    def deadly(self, work):
+        """One of the two does not live to train its first network."""
+        if not killed:
+            killed.extend(p for p in active_children() if p.name == min(q.name for q in active_children()))
+            killed[0].kill()
+            killed[0].join()
+        send(self, work)
+
+    monkeypatch.setattr(Connection, "send", deadly)
+    _, beside = search(tmp_path, processes=2)
+    assert killed
+    assert outcome(beside) == outcome(whole)
+    assert not active_children()
+
+
+def test_what_cannot_be_sent_is_tried_here():
+    said = []
+    assert Crew.of(lambda: None, 2, said.append) is None
+    assert "one after the other" in said[0]
 
 
 def test_bad_options_are_refused():
@@ -171,9 +201,9 @@ def test_epochs_of_no_length_need_a_time(tmp_path):
 def test_where_steps_are_slow_there_are_fewer_trials_rather_than_shorter_ones(
     tmp_path, monkeypatch, step, networks, rungs
 ):
-    monkeypatch.setattr(ladder, "seconds_per_step", lambda training, patience: step)
+    monkeypatch.setattr(bench, "seconds_per_step", lambda training, patience: step)
     job = replace(tiny.job(tmp_path), seconds=100.0)
-    made = ladder.Ladder(job, Trials(epochs=0).recipe, 0, 0, 3)
+    made = ladder.Ladder(job, Trials(epochs=0).recipe(0), 0, 0, 3, 1, 0.5)
     assert (made.first, made.rungs) == (networks, rungs)
     steps = made.epochs * len(job.feed.batches(job.splits.train, 64, "trials"))
     assert steps >= 80 or networks == 6
@@ -185,13 +215,17 @@ def test_where_the_end_is_near_speed_decides_how_long_a_network_is_tried(tmp_pat
     few = len(job.feed.batches(job.splits.train, 64, "trials"))
 
     def made(step, name):
-        monkeypatch.setattr(ladder, "seconds_per_step", lambda training, patience: step)
+        monkeypatch.setattr(bench, "seconds_per_step", lambda training, patience: step)
         run = type(job.run)(tmp_path / name, job.run.reporter)
-        return ladder.Ladder(replace(job, run=run), Trials(epochs=0).recipe, 0, 0, 3, share=0.5)
+        return ladder.Ladder(replace(job, run=run), Trials(epochs=0).recipe(0), 0, 0, 3, 1, 0.5)
 
     plenty, scarce = made(100 / few / 50, "plenty"), made(100 / few / 5, "scarce")  # 50 and 5 epochs in the end
     assert (plenty.pace.power, scarce.pace.power) == (0.0, 1.0)
-    monkeypatch.setattr(ladder, "seconds_per_step", lambda training, patience: 2 * scarce.pace.step)
-    training, _ = scarce._training(job.space.heaviest, 0)
-    assert scarce._epochs(training) == pytest.approx(scarce.epochs / 2)  # half the speed, half the epochs
-    assert plenty._epochs(training) == plenty.epochs
+    monkeypatch.setattr(bench, "seconds_per_step", lambda training, patience: 2 * scarce.pace.step)
+    training, _ = scarce.bench.training(job.space.heaviest, 0)
+
+    def epochs(made):
+        return made.bench._epochs(made._work(ladder.Candidate(job.space.heaviest, "drawn"), 0), training)
+
+    assert epochs(scarce) == pytest.approx(scarce.epochs / 2)  # half the speed, half the epochs
+    assert epochs(plenty) == plenty.epochs

@@ -15,7 +15,7 @@ LAUNCHED = """
 import hashlib, json, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-import quick, tiny
+import tiny
 from sartor.pipeline import context as contexts
 from sartor.pipeline import order as pipeline
 from sartor.pipeline import stages
@@ -51,8 +51,7 @@ def trained(net, *more):
 
 stages.search, contexts.solve, stages.train_network = searched, solved, trained
 chosen = tiny.given(data, {"params": "150K"}, devices=2)
-with quick.exporter():
-    path = pipeline.fit(chosen, out, Reporter())
+path = pipeline.fit(chosen, out, Reporter())
 mine["picks"] = list(stages.chosen(pipeline.Run(path)).picks)
 (said / f"rank{mine['rank']}.json").write_text(json.dumps(mine))
 """

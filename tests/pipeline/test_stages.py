@@ -10,7 +10,11 @@ from sartor.core.arch import Arch, Choice
 from sartor.core.quadratic import Limit, Quadratic
 from sartor.core.units import TIME
 from sartor.costs.base import CostTable, Measured
+from sartor.engine.recipe import Recipe
 from sartor.pipeline import stages
+from sartor.pipeline.final import suited
+from sartor.pipeline.options import Fit, Plug
+from sartor.runs.directory import Run
 from sartor.solvers import solve
 from sartor.solvers.base import Solution
 
@@ -127,3 +131,46 @@ def test_a_network_that_was_tried_and_is_worth_more_than_the_optimum_promises(de
     assert decided(cut)[0] == 4
     chosen, _, solution = decided(Stub(lambda n: n + 1.0, tried={2: 4.5, 4: 4.6}))
     assert chosen == 4 and solution.proven
+
+
+def test_a_network_that_replaces_another_is_trained_half_as_long_at_least(tmp_path, monkeypatch):
+    """Its time is used up by the one that turned out to be over the budget."""
+    run, said = Run(tmp_path), []
+    monkeypatch.setattr(stages, "chosen", lambda run: Arch((0,)))
+    clock = SimpleNamespace(seconds=100.0, left=0.0)
+    context = SimpleNamespace(clock=clock, run=SimpleNamespace(log=said.append))
+    cut = SimpleNamespace(run=run, context=context, phase=lambda arch: "network-b")
+    assert stages._left(cut) == pytest.approx(10)  # a tenth of the time, where the search took too long
+    run.write("search/network-a.plan.json", {"seconds": 60.0})
+    run.write("search/network-b.plan.json", {"seconds": 500.0})  # its own, begun before an interruption
+    assert stages._left(cut) == 30
+    assert "longer than" in said[-1]
+    clock.left = 80.0
+    assert stages._left(cut) == 68
+
+
+def test_images_are_varied_the_more_the_fewer_there_are_and_the_more_often_each_is_seen():
+    def found(epochs, images, given=()):
+        made = suited(Recipe(epochs=1), epochs, images, given)
+        return made.augment, made.mix
+
+    assert found(20, 5000) == ("light", 0.0)
+    assert found(100, 5000) == ("light", 0.5)
+    assert found(200, 5000) == ("standard", 0.5)
+    assert found(100, 50_000) == ("light", 0.0)
+    assert found(200, 50_000) == ("light", 0.5)
+    assert found(200, 5000, ("augment", "mix")) == (Recipe(epochs=1).augment, 0.0)
+
+
+def test_a_gpu_is_used_where_there_is_one(monkeypatch):
+    for there, device in ((True, "cuda"), (False, "cpu")):
+        monkeypatch.setattr("torch.cuda.is_available", lambda there=there: there)
+        assert Fit(data="digits").device == device
+
+
+@pytest.mark.parametrize(("time", "sample", "rounds"), [(60, 60, 8), (300, 120, 15), (3600, 240, 15)])
+def test_a_short_time_prices_fewer_parts(time, sample, rounds):
+    made = Fit(data="digits", time=time, budgets={"latency": 1.0}).made_costs()["latency"]
+    assert (made.sample, made.rounds) == (sample, rounds)
+    asked = {"latency": Plug("latency", {"sample": 7})}
+    assert Fit(data="digits", time=time, costs=asked).made_costs()["latency"].sample == 7

@@ -20,7 +20,7 @@ BUDGET = {"params": "150K"}
 
 def start(finished, out, log):
     """`sartor fit` in a process of its own; what it says goes to the file `log`."""
-    command = [sys.executable, "-m", "quick", *tiny.arguments(finished.data, out, "--params=150K", **GROUPS)]
+    command = [sys.executable, "-m", "sartor", *tiny.arguments(finished.data, out, "--params=150K", **GROUPS)]
     # A job in the background of a script inherits deafness to Ctrl-C, and so would the process that is to be stopped.
     hearing = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log, env=quick.environment(), preexec_fn=hearing)  # noqa: PLW1509

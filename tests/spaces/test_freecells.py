@@ -78,7 +78,7 @@ def test_a_dead_nodes_channels_are_gone():
     assert made.cells[1].preprocess[1][1].in_channels == 2 * 4
 
 
-def test_a_network_with_dead_nodes_is_exported_for_any_batch(product_export, tmp_path):
+def test_a_network_with_dead_nodes_is_exported_for_any_batch(tmp_path):
     reads = ((("max_pool_3x3", 0),), (), (), (("sep_conv_3x3", 1),))
     arch = SPACE.arch_of(Genotype(Cell(reads, (2, 5)), Cell(reads, (2, 5))))
     model = Deployed(SPACE.network(arch, TASK), (0.0,) * 3, (1.0,) * 3)

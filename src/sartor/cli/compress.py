@@ -26,7 +26,7 @@ def compress(
     out: Annotated[Path | None, typer.Option(help="The run directory; default runs/NAME-compressed.")] = None,
     weights: Annotated[Path | None, typer.Option(help="A safetensors file for the factory's network.")] = None,
     effort: Annotated[str | None, typer.Option(help="quick, standard or thorough.")] = None,
-    device: Annotated[str | None, typer.Option(help="Where to train: cpu or cuda.")] = None,
+    device: Annotated[str | None, typer.Option(help="Where to train: cpu or cuda (a GPU where there is one).")] = None,
     runtime: Annotated[str | None, typer.Option(help="Cut for onnxruntime (this CPU) or torch (--device).")] = None,
     target: Target = None,
     threads: Annotated[int | None, typer.Option(help="Threads of the deployed network.")] = None,

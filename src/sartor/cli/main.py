@@ -48,7 +48,7 @@ def fit(
     time_: Annotated[str | None, typer.Option("--time", help="For everything, e.g. 10min.")] = None,
     effort: Annotated[str | None, typer.Option(help="quick, standard (times), thorough (the papers').",
                                                autocompletion=among(("quick", "standard", "thorough")))] = None,
-    device: Annotated[str | None, typer.Option(help="Where to search and train: cpu or cuda.")] = None,
+    device: Annotated[str | None, typer.Option(help="Where to train: cpu or cuda (a GPU where there is one).")] = None,
     runtime: Annotated[str | None, typer.Option(help="Cut for onnxruntime (this CPU) or torch (--device).")] = None,
     target: Target = None,
     threads: Annotated[int | None, typer.Option(help="Threads of the deployed network.")] = None,

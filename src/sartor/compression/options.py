@@ -22,8 +22,6 @@ class Compression(Options):
     """What a person decides about a compression; what is None comes from the effort. Budgets may be shares: ``40%``."""
 
     shares: ClassVar[bool] = True
-    # Many parts, all alike: fewer rounds tell them apart.
-    measuring: ClassVar[Mapping[str, Any]] = {"rounds": 9, "visit_ms": 2.0, "networks": 10}
 
     model: str
     solver: Plug = Plug("milp", {"time_limit": 60.0})  # noqa: RUF009 - widths are coupled: HiGHS is what solves them
@@ -45,6 +43,11 @@ class Compression(Options):
         object.__setattr__(self, "structures", parse(self.structures))
         check(self, batch=">= 1", levels=">= 2", hessian_images=">= 1", rounds=">= 1", epochs=">= 1")
         check(self, strength="> 0", rate="> 0", pretrain=">= 0")
+
+    @property
+    def measuring(self) -> Mapping[str, Any]:
+        """Many parts, all alike: fewer rounds tell them apart."""
+        return {"rounds": 9, "visit_ms": 2.0, "networks": 10}
 
     def completed(self, images: int) -> Compression:
         """The same with the effort's presets, for so many training images."""

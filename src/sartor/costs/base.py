@@ -12,6 +12,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -164,14 +165,9 @@ class Cost(ABC):
         A counted part is built without memory and counted once. `cache` is a folder where a cost that is measured may
         keep its prices for the next time.
         """
-        import torch
-
-        parts = list(space.parts(task))
-        each = distinct(parts)
+        parts, each = built(space, task)
         prices = {}
-        for done, (key, part) in enumerate(each.items(), start=1):
-            with torch.device("meta"):
-                module = part.build()
+        for done, (key, (part, module)) in enumerate(each.items(), start=1):
             prices[key] = Price.exact(self.of(module, part.in_shape))
             tick(self.name, done, len(each))
         return CostTable(self.name, self.kind, prices, priced(space, parts, prices, self.sums))
@@ -183,18 +179,36 @@ class Cost(ABC):
         *,
         file: Path | None = None,
         table: CostTable | None = None,
+        limit: float | None = None,
         say: Callable[[str], None] = print,
     ) -> Measured:
         """What a network comes to as it is deployed.
 
-        `net` takes pixels, and `file` is its exported form where there is one; `table` is what predicted it, and `say`
-        tells the person who waits.
+        `net` takes pixels, and `file` is its exported form where there is one; `table` is what predicted it, `limit`
+        what it may cost, and `say` tells the person who waits.
         """
         return Measured.exact(self.of(net, in_shape))
 
     def correct(self, table: CostTable, arch: Arch, measured: float, both_ways: bool = False) -> CostTable:
         """The table after a network was measured; a counted one is exact and stays (see `CostTable.scaled`)."""
         return table.scaled(arch, measured, both_ways) if self.measured else table
+
+
+def built(space: Space, task: Task) -> tuple[list[Part], dict[str, tuple[Part, nn.Module]]]:
+    """A space's parts, and every distinct one as a module without memory, made once for all costs that look at it."""
+    try:
+        return _built(space, task)
+    except TypeError:  # a space that cannot be hashed
+        return _built.__wrapped__(space, task)
+
+
+@lru_cache(maxsize=1)
+def _built(space: Space, task: Task) -> tuple[list[Part], dict[str, tuple[Part, nn.Module]]]:
+    import torch
+
+    parts = list(space.parts(task))
+    with torch.device("meta"):
+        return parts, {key: (part, part.build()) for key, part in distinct(parts).items()}
 
 
 def cache_folder() -> Path | None:

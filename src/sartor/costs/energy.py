@@ -85,6 +85,7 @@ class Energy(Cost):
         *,
         file: Path | None = None,
         table: CostTable | None = None,
+        limit: float | None = None,
         say: Callable[[str], None] = print,
     ) -> Measured:
         """What a call draws, per image: the median of some rounds, and the upper end of its interval."""

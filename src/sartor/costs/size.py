@@ -39,6 +39,7 @@ class Size(Cost):
         *,
         file: Path | None = None,
         table: CostTable | None = None,
+        limit: float | None = None,
         say: Callable[[str], None] = print,
     ) -> Measured:
         """The file's; before there is one, that of the same graph without what a file says of itself."""

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.jit._trace import TracerWarning  # what `torch.jit.TracerWarning` is, which is not exported by type
 
 from sartor.core.errors import BadInput, SartorError, require
 from sartor.deploy.graph import simplified, without_traces
@@ -99,7 +100,7 @@ def _traced(module: nn.Module, in_shape: Sequence[int], batch: int | None) -> by
     buffer: Any = io.BytesIO()  # torch's annotation knows paths only
     try:
         with warnings.catch_warnings(record=True) as said:
-            warnings.simplefilter("always", torch.jit.TracerWarning)
+            warnings.simplefilter("always", TracerWarning)
             torch.onnx.export(
                 module,
                 (_example(module, batch or 2, in_shape),),
@@ -112,7 +113,7 @@ def _traced(module: nn.Module, in_shape: Sequence[int], batch: int | None) -> by
             )
     except (TypeError, ValueError, RuntimeError, AttributeError):  # no such option, or no such operator
         return None
-    baked = any(issubclass(warning.category, torch.jit.TracerWarning) for warning in said)
+    baked = any(issubclass(warning.category, TracerWarning) for warning in said)
     return None if baked and batch is None else bytes(buffer.getvalue())
 
 

@@ -9,7 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -29,6 +29,11 @@ def check_device(device: str) -> str:
     if device == "cuda" and not torch.cuda.is_available():
         raise BadInput("device cuda was asked for, but PyTorch sees no CUDA device here. Use --device cpu.")
     return device
+
+
+def usual_device() -> Literal["cpu", "cuda"]:
+    """Where to compute if nobody says: on a GPU, where PyTorch sees one."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 class Engine:
@@ -82,11 +87,15 @@ class Engine:
         """
         return trained if self.device.type == "cuda" else usual
 
+    @property
+    def cores(self) -> int:
+        """Cores of the machine that this process may use as its own."""
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return max(1, cores // self.fabric.world_size)
+
     def thread_counts(self) -> tuple[int, ...]:
         """The numbers of threads worth trying: one, and this process's share of the cores; a GPU's host needs one."""
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        share = max(1, cores // self.fabric.world_size) if self.device.type == "cpu" else 1
-        return (1,) if share == 1 else (1, share)
+        return (1,) if self.device.type != "cpu" or self.cores == 1 else (1, self.cores)
 
     def use_threads(self, threads: int) -> None:
         """Compute with so many threads on the CPU."""

@@ -105,6 +105,7 @@ class Method(ABC):
 
     inherits: ClassVar[bool] = False
     switches: ClassVar[bool] = False
+    home: ClassVar[str] = "mobile"  # the space that is searched where none is named
     share: ClassVar[float] = 0.22  # of the time; the rest belongs to the network that comes out
 
     @abstractmethod

@@ -139,7 +139,10 @@ class Cut(ABC):
         """What a network comes to as deployed: counted or measured once, for all processes."""
         c, found = self.context, None
         if c.run.writer:
-            found = c.costs[name].measure(c.deployed(net), c.shape, file=file, table=table, say=self.run.log)
+            limit = self.budgets.get(name)
+            found = c.costs[name].measure(
+                c.deployed(net), c.shape, file=file, table=table, limit=limit, say=self.run.log
+            )
         agreed: Measured = c.engine.agree(found)
         return agreed
 

@@ -15,6 +15,9 @@ from sartor.methods.base import Effort
 R = TypeVar("R", bound=Recipe)
 # Epochs from which images are varied more: fewer, and a small network has not yet learnt the plain ones.
 _MIXED, _VARIED = 40, 150
+# Of so many images a small network has more to learn than it can hold: then four times as many epochs. In one run with
+# 50,000 images and 110 epochs of both, 0.6 M parameters ended at 92.3 %, and the loss had stayed at twice its floor.
+_MANY, _LONGER = 20_000, 4
 
 
 @final
@@ -40,8 +43,9 @@ def preset(effort: Effort, device: str, paper: Mapping[str, Any], images: int) -
     return {"epochs": 0, "batch": batch, "lr": 0.4 * batch / 256, "weight_decay": 5e-4, "augment": "light"}
 
 
-def suited(recipe: R, epochs: float, given: Container[str]) -> R:
+def suited(recipe: R, epochs: float, images: int, given: Container[str]) -> R:
     """The recipe with images varied the more, the more often each is seen; what was `given` stays."""
-    chosen: dict[str, Any] = {"mix": 0.5 if epochs >= _MIXED else 0.0}
-    chosen["augment"] = "standard" if epochs >= _VARIED else "light"
+    often = epochs / (_LONGER if images >= _MANY else 1)
+    chosen: dict[str, Any] = {"mix": 0.5 if often >= _MIXED else 0.0}
+    chosen["augment"] = "standard" if often >= _VARIED else "light"
     return replace(recipe, **{name: value for name, value in chosen.items() if name not in given})

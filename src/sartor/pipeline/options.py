@@ -18,8 +18,10 @@ from sartor.core.units import DURATION
 if TYPE_CHECKING:
     from sartor.costs.base import Cost
 from sartor.data.naming import describe, refuse_code
+from sartor.engine.device import usual_device
 
 # On two CPU cores the image's side decides whether a search takes minutes or hours.
+_PARTS, _AMPLE = (60, 240), 600  # parts that are timed, from the shortest time to one of so many seconds
 _LEAST_TIME = 20  # seconds: exporting and measuring alone take as long
 # What an effort means where no time is given: seconds for everything. Thorough is the papers' schedule, however long.
 TIMES = {"quick": {"cpu": 180.0, "cuda": 120.0}, "standard": {"cpu": 1200.0, "cuda": 480.0}}
@@ -76,14 +78,13 @@ class Options:
 
     groups: ClassVar[tuple[str, ...]] = ("solver",)  # fields that hold a plug-in with options of its own
     shares: ClassVar[bool] = False  # whether a budget may be a share, such as 40%
-    measuring: ClassVar[Mapping[str, Any]] = {}  # other defaults of costs that have such options
 
     data: object  # all that `open_data` takes
     budgets: Mapping[str, float | str] = field(default_factory=dict)  # in Sartor's own units, or a share
     costs: Mapping[str, Plug] = field(default_factory=dict)  # asked for besides those that budgets need
     solver: Plug = Plug(AUTO)
     effort: Literal["quick", "standard", "thorough"] = "standard"
-    device: Literal["cpu", "cuda"] = "cpu"
+    device: Literal["cpu", "cuda"] = field(default_factory=usual_device)
     runtime: str = "onnxruntime"
     target: str = "local"  # where the network will run: see sartor.deploy.targets
     threads: int = 1
@@ -106,6 +107,15 @@ class Options:
     def seconds(self) -> float | None:
         """The time that the whole command may take; None: as long as its options say."""
         return TIMES.get(self.effort, {}).get(self.device)
+
+    @property
+    def measuring(self) -> Mapping[str, Any]:
+        """Other defaults of costs that have such options: in a short time fewer parts are timed, each less often."""
+        seconds = self.seconds
+        if seconds is None:
+            return {}
+        sample = min(_PARTS[1], max(_PARTS[0], round(_PARTS[1] * seconds / _AMPLE)))
+        return {"sample": sample, **({"rounds": 8} if seconds < _AMPLE / 4 else {})}
 
     @property
     def largest_image(self) -> int:
@@ -158,8 +168,8 @@ class Fit(Options):
 
     groups: ClassVar[tuple[str, ...]] = ("method", "space", "solver")
 
-    method: Plug = Plug("binas")
-    space: Plug = Plug("mobile")
+    method: Plug = Plug("trials")
+    space: Plug = Plug(AUTO)  # the method's home
     time: float | None = None  # seconds for everything, pricing and export included; None: what suits the effort
     devices: int = 1
     nodes: int = 1
@@ -173,7 +183,10 @@ class Fit(Options):
         super().__post_init__()
         if self.time is not None and self.time < _LEAST_TIME:
             raise BadInput(f"the time must be at least {_LEAST_TIME} s, but is {self.time:g} s. Give more.")
-        self.method.resolve(METHODS), self.space.resolve(SPACES)  # refuse unknown names before anything is opened
+        method = self.method.resolve(METHODS)
+        if self.space.given == AUTO:
+            object.__setattr__(self, "space", dataclasses.replace(self.space, given=method.home))
+        self.space.resolve(SPACES)  # refuse unknown names before anything is opened
 
 
 Kind = TypeVar("Kind", bound=Options)

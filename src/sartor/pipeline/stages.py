@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,7 @@ from sartor.solvers.frontier import frontier
 _TRIES = 12  # corrections of a table before giving up
 _SPARE, _USED = 5, 0.93  # how often to use room that a measurement leaves, and the share of a budget that is used up
 _AFTER = 12.0  # seconds for exporting, measuring and the report
+_LEAST = 0.1  # of the time: a network that is trained for less is worth nothing
 
 
 def data(c: Context) -> list[str]:
@@ -335,8 +337,8 @@ def train(cut: Cut) -> list[str]:
     start = time.monotonic()
     splits = replace(c.splits, train=np.union1d(c.splits.train, c.splits.val)) if everything else c.splits
     teacher = begin.teacher if c.train.teacher else None
-    seconds = cut.seconds if c.train.epochs or cut.seconds is not None else max(0.0, c.clock.left - _AFTER)
-    suit = partial(suited, given=c.options.train_options) if everything else None
+    seconds = cut.seconds if c.train.epochs or cut.seconds is not None else _left(cut)
+    suit = partial(suited, images=len(splits.train), given=c.options.train_options) if everything else None
     history = train_network(net, teacher, c.train, c.feed, splits, cut.run, cut.phase(arch), masks, seconds, suit)
     after = None if everything else accuracy(net, c.feed, c.splits.val)
     if before is not None and after is not None and before > after:
@@ -352,6 +354,27 @@ def train(cut: Cut) -> list[str]:
     if c.run.writer:
         checkpoint.save(cut.run.path / "model/trained.safetensors", net.state_dict())
     return files
+
+
+def _left(cut: Cut) -> float:
+    """Seconds for training the network: what is left of the time.
+
+    A network that is trained because another one was over its budget as deployed gets half as many as that one, at
+    least, and one that comes after a search that took too long a part of the time: else nothing good comes out.
+    """
+    c = cut.context
+    before = [float(cut.run.read(str(p.relative_to(cut.run.path)))["seconds"]) for p in _plans(cut)]
+    least = max([_LEAST * (c.clock.seconds or 0.0), *(s / 2 for s in before)])
+    left = max(0.0, c.clock.left - _AFTER)
+    if left < least:
+        c.run.log(f"the network is trained for {span(least)}, longer than the {span(left)} that are left of the time")
+    return max(left, least)
+
+
+def _plans(cut: Cut) -> list[Path]:
+    """The plans of networks that this budget had trained."""
+    own = f"{cut.phase(chosen(cut.run))}.plan.json"
+    return sorted(p for p in cut.run.path.glob("search/network-*.plan.json") if p.name != own)
 
 
 def _tested(c: Context, net: nn.Module) -> dict[str, Any]:

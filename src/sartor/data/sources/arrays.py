@@ -53,6 +53,13 @@ class Arrays(Images):
         self._pixels = pixels.contiguous()
         self._copies: dict[torch.device, Tensor] = {}
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For another process: without copies on devices, and as an array, since shared memory may be scarce."""
+        return {**vars(self), "_pixels": self._pixels.numpy(), "_copies": {}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _pixels=torch.from_numpy(state["_pixels"]))
+
     def pixels(self, index: Index) -> Tensor:
         """The images at `index`, a copy."""
         return self._pixels.index_select(0, torch.from_numpy(np.ascontiguousarray(index, np.int64)))

@@ -3,42 +3,34 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
 from typing import Any, final
 
 import numpy as np
-from torch import Tensor, nn
 
-from sartor.core.arch import Arch, canonical, tag
-from sartor.core.errors import Diverged
+from sartor.core.arch import Arch, canonical
 from sartor.core.quadratic import Quadratic
 from sartor.engine import checkpoint
-from sartor.engine.evaluate import accuracy
-from sartor.engine.fit import Training, fit, nothing
-from sartor.engine.length import Length
-from sartor.engine.plan import seconds_per_step
 from sartor.engine.recipe import Recipe
-from sartor.engine.seeding import seeded
 from sartor.insight.factors import drawn
 from sartor.methods.base import Job, start_file
+from sartor.methods.trials.bench import GROWTH, Bench, Work, trial_file
+from sartor.methods.trials.crew import Crew, size
 from sartor.methods.trials.design import dearest, draw
 from sartor.predictors.likeness import Fit, fit_trials
-from sartor.runs.directory import Run
-from sartor.runs.progress import Reporter
 from sartor.runs.schema import Pace, Trial, TrialsFile
 from sartor.solvers import solve
 from sartor.solvers.base import Problem
-from sartor.spaces.supernet import StepDraw
 
-_GROWTH: int = 3  # so much longer a network of the next rung is trained, all in all
 _FEWEST, _MOST, _LAST = 6, 64, 3  # networks of the first rung, and of the last
 _STEPS = 80  # a shorter training tells little,
 _LADDER = 12  # and fewer networks need no third rung
 _SCARCE, _PLENTY = 10, 40  # epochs of the network that comes out: few, and many
-_JUDGES = 1000  # validation images that judge a trial, at most, below the last rung
 _USED = 0.85  # share of the time that is given to trainings; the rest builds, evaluates and fits
-_TIMED, _PATIENCE = 5, 0.5  # networks whose steps are timed to plan the rungs, and seconds for each
+_TIMED, _LOOKING = 5, 8.0  # networks whose steps are timed to plan the rungs, and seconds after which two are enough
 _FOLDS = 5  # of the first rung, to see how well the score ranks networks that it was not fitted to
 _TRIES = 3  # scores drawn per network that is wanted: many have the same optimum
 
@@ -57,11 +49,12 @@ class Ladder:
     """All trials of a search; each is written down as it ends."""
 
     def __init__(
-        self, job: Job, recipe: Callable[[int], Recipe], epochs: int, networks: int, rungs: int, share: float = 0.5
+        self, job: Job, recipe: Recipe, epochs: int, networks: int, rungs: int, processes: int, share: float
     ) -> None:
-        self.job, self.recipe, self.rungs = job, recipe, rungs
+        self.job, self.rungs = job, rungs
+        self.bench = Bench(job.space, job.feed, job.splits, job.run.path, recipe, job.seconds)
+        self.size = size(job.feed, processes)
         self.rest = (job.seconds or 0.0) * (1 - share) / share  # seconds for the network that comes out
-        self.quiet = Run(job.run.path, Reporter(silent=True), job.run.writer, job.run.agree)
         self.parse = drawn(job.space.draw(job.space.heaviest))
         self.trials: list[Trial] = []
         self.pace: Pace | None = None
@@ -79,29 +72,43 @@ class Ladder:
 
         Where a trial would be too short to tell anything, there are fewer.
         """
-        some = self.candidates(0)[:: max(1, self.first // _TIMED)]
-        steps = [seconds_per_step(self._training(c.arch, 0)[0], _PATIENCE) for c in some]
-        # The median: the first steps of all are slow.
-        possible = self.job.engine.agree(_USED * (self.job.seconds or 0.0) / float(np.median(steps)))
-        while not given and self.first > _FEWEST and possible / _units(self.first, self.rungs) < _STEPS:
+        job, size = self.job, self.size if self.crew is not None else 1  # the crew gets ready while networks are timed
+        if job.engine.device.type == "cpu" and size > 1:
+            job.engine.use_threads(max(1, job.engine.cores // size))
+        begin, timed = time.monotonic(), list[tuple[float, float]]()
+        for candidate in self.candidates(0)[:: max(1, self.first // _TIMED)]:
+            timed.append(self.bench.pace(candidate.arch))
+            if job.engine.agree(time.monotonic() - begin > _LOOKING and len(timed) > 1):
+                break
+        step = float(np.median([step for step, _ in timed]))  # the first steps of all are slow
+        ready = float(np.mean([ready for _, ready in timed])) / size
+        seconds = _USED * max(job.began + (job.seconds or 0.0) - time.monotonic(), 0.5 * (job.seconds or 0.0))
+        seconds = float(job.engine.agree(seconds))
+        together = size if job.engine.device.type == "cpu" else 1  # steps share one GPU, but not one core
+
+        def steps() -> float:
+            left = seconds - ready * _starts(self.first, self.rungs)
+            return together * left / step / _units(self.first, self.rungs)
+
+        while not given and self.first > _FEWEST and steps() < _STEPS:
             self.first -= 1
             self.rungs = min(self.rungs, 3 if self.first >= _LADDER else 2)
-        batches = len(self.job.feed.batches(self.job.splits.train, self.recipe(0).batch, "trials"))
-        step = float(self.job.engine.agree(float(np.median(steps))))
+        batches = len(job.feed.batches(job.splits.train, self.bench.recipe.batch, "trials"))
         last = self.rest / (batches * step)  # epochs of the network that comes out
-        self.pace = Pace(step, float(np.clip((_PLENTY - last) / (_PLENTY - _SCARCE), 0.0, 1.0)))
-        return max(1.0, float(possible) / _units(self.first, self.rungs)) / batches
+        power = float(np.clip((_PLENTY - last) / (_PLENTY - _SCARCE), 0.0, 1.0))
+        # Beside others on a GPU a network's own speed cannot be seen.
+        self.pace = Pace(step, 0.0 if size > 1 and together == 1 else power)
+        return max(1.0, steps()) / batches
 
-    def _epochs(self, training: Training) -> float:
-        """Epochs of a network in the first rung: all the same, or those that take the same time.
+    @cached_property
+    def crew(self) -> Crew | None:
+        """The processes that train side by side, started when they are first asked for."""
+        return Crew.of(self.bench, self.size, self.job.run.log)
 
-        Where the network that comes out will see its images many times, small networks, which learn faster, would win
-        trials of equal time that they lose in the end. Where it will see them a few times only, speed is what counts.
-        """
-        if self.pace is None or self.pace.power == 0:
-            return self.epochs
-        own = float(self.job.engine.agree(seconds_per_step(training, _PATIENCE)))
-        return float(self.epochs * (self.pace.step / own) ** self.pace.power)
+    def close(self) -> None:
+        """End what was started."""
+        if "crew" in vars(self) and self.crew is not None:
+            self.crew.close()
 
     def _save(self) -> None:
         self.job.run.save(TrialsFile(self.first, self.epochs, self.rungs, self.pace, tuple(self.trials)))
@@ -149,58 +156,48 @@ class Ladder:
 
     def climb(self, rung: int) -> None:
         """Train the networks of a rung; where the search is late, those that are not begun are left out."""
+
+        def late() -> bool:
+            return self.job.late and len(self.trials) >= 3
+
         known = [t for t in self.trials if t.rung == rung]
-        late = self.job.late and len(self.trials) >= 3
-        todo = [Candidate(Arch(t.picks), t.why, t.name) for t in known] if late else self.candidates(rung)
+        is_late = self.job.engine.agree(late())
+        todo = [Candidate(Arch(t.picks), t.why, t.name) for t in known] if is_late else self.candidates(rung)
+        order = {c.arch.picks: n for n, c in enumerate(todo)}
+        works = [self._work(c, rung) for c in todo if not any(t.picks == c.arch.picks for t in known)]
         title = f"trying networks, rung {rung + 1} of {self.rungs}"
         with self.job.run.reporter.bar(title, len(todo)) as bar:
-            for n, candidate in enumerate(todo):
-                if not any(t.picks == candidate.arch.picks for t in known):
-                    if self.job.engine.agree(self.job.late and len(self.trials) >= 3):
-                        break
-                    self._try(candidate, rung)
-                bar.to(n + 1, f"best {max(t.accuracy for t in self.trials):.1f} %")
+            bar.to(len(known))
+            for n, trial in enumerate(self._measured(works, late), len(known) + 1):
+                # In the order of the candidates, not in that of their ends: what follows must not depend on luck.
+                self.trials = sorted([*self.trials, trial], key=lambda t: (t.rung, order.get(t.picks, -1)))
+                self._save()
+                bar.to(n, f"best {max(t.accuracy for t in self.trials):.1f} %")
         self._forget()
 
-    def _try(self, candidate: Candidate, rung: int) -> None:
-        """Train one network from scratch, or on from the rung below, for the rung's epochs in all."""
-        job, before, start = self.job, self._last(candidate.arch), time.monotonic()
-        training, net = self._training(candidate.arch, rung)
-        if before is not None:
-            net.load_state_dict(checkpoint.load(self._file(before))["net"])
-        done = before.epochs if before else 0.0
-        first = done / _GROWTH**before.rung if before else self._epochs(training)
-        length = Length(first * _GROWTH**rung - done, None if job.seconds is None else start + job.seconds)
-        try:
-            fit(replace(training, length=length))
-            judges = job.seeds.rng("judges").permutation(job.splits.val)
-            right = accuracy(net, job.feed, judges if rung + 1 == self.rungs else judges[:_JUDGES])
-        except Diverged:
-            right = 0.0
-        seconds = float(job.engine.agree(time.monotonic() - start)) + (before.seconds if before else 0.0)
-        name = candidate.name or (before.name if before else "")
-        picks, epochs = candidate.arch.picks, done + length.end
-        self.trials.append(Trial(picks, rung, right, seconds, epochs, candidate.why, name))
-        self._save()
+    def _work(self, candidate: Candidate, rung: int) -> Work:
+        before, last = self._last(candidate.arch), rung + 1 == self.rungs
+        return Work(candidate.arch, rung, candidate.why, candidate.name, before, self.epochs, self.pace, last)
 
-    def _training(self, arch: Arch, rung: int) -> tuple[Training, nn.Module]:
-        """The training of a network with fresh weights, and the network."""
-        job, recipe = self.job, self.recipe(0)
-        with seeded(job.seeds.number(f"trial/{tag(arch.picks)}")):
-            net = job.engine.place(job.space.network(arch, job.task))
-
-        def loss(x: Tensor, y: Tensor, drawn: StepDraw) -> dict[str, Tensor]:
-            return {"loss": job.task.loss(net(x), y, recipe.smoothing)}
-
-        name = f"{tag(arch.picks)}-{rung}"
-        return Training(name, net, loss, recipe, job.feed, job.splits.train, self.quiet, draw=nothing), net
+    def _measured(self, works: list[Work], late: Callable[[], bool]) -> Iterator[Trial]:
+        """Side by side where there is a crew; what it leaves, one after the other."""
+        done: set[int] = set()
+        if works and self.crew is not None:
+            for number, trial in self.crew.train(works, late):
+                done.add(number)
+                yield trial
+        for number, work in enumerate(works):
+            if number not in done:
+                if self.job.engine.agree(late()):
+                    return
+                yield self.bench.measure(work)
 
     def _last(self, arch: Arch) -> Trial | None:
         """The network's trial on the highest rung."""
         return next((t for t in reversed(self.trials) if t.picks == arch.picks), None)
 
-    def _file(self, trial: Trial) -> Any:
-        return self.job.run.path / f"search/{tag(trial.picks)}-{trial.rung}.checkpoint.safetensors"
+    def _file(self, trial: Trial) -> Path:
+        return trial_file(self.job.run.path, trial.picks, trial.rung)
 
     def _forget(self) -> None:
         """Delete the weights of networks that went no higher than the rung below."""
@@ -242,7 +239,12 @@ class Ladder:
 
 def _size(first: int, rung: int) -> int:
     """Networks of a rung: a third of those below, half of them new."""
-    return max(min(_LAST, first), round(first / float(_GROWTH) ** rung))
+    return max(min(_LAST, first), round(first / float(GROWTH) ** rung))
+
+
+def _starts(first: int, rungs: int) -> int:
+    """Trainings of all rungs."""
+    return sum(_size(first, rung) for rung in range(rungs))
 
 
 def _units(first: int, rungs: int) -> float:
@@ -250,5 +252,5 @@ def _units(first: int, rungs: int) -> float:
     units = float(first)
     for rung in range(1, rungs):
         new = _size(first, rung) // 2
-        units += new * _GROWTH**rung + (_size(first, rung) - new) * (_GROWTH**rung - _GROWTH ** (rung - 1))
+        units += new * GROWTH**rung + (_size(first, rung) - new) * (GROWTH**rung - GROWTH ** (rung - 1))
     return units

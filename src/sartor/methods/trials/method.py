@@ -9,6 +9,7 @@ rung by right, so that what comes out is measured to be no worse than the best o
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
@@ -25,19 +26,21 @@ from sartor.runs.codec import encode
 class Trials(Method):
     """Short trainings of networks inside the budgets, longer ones of the best: every space, no shared weights."""
 
+    home: ClassVar[str] = "edge"
     share: ClassVar[float] = 0.35
 
     networks: int = 0  # of the first rung; 0: as many as suit the time
     rungs: int = 3
     epochs: int = 3  # of the first rung's trainings; 0: as many as the time allows
+    processes: int = 0  # that train networks side by side; 0: as many as suit the device and its host
     batch: int = 64
     lr: float = 0.1
     weight_decay: float = 5e-4
     smoothing: float = 0.1
 
     def __post_init__(self) -> None:
-        if self.networks < 0 or self.rungs < 1 or self.epochs < 0:
-            raise BadInput(f"method.networks >= 0, rungs >= 1 and epochs >= 0 must hold, but got {self}.")
+        if min(self.networks, self.epochs, self.processes) < 0 or self.rungs < 1:
+            raise BadInput(f"method.networks, epochs and processes >= 0 and rungs >= 1 must hold, but got {self}.")
         self.recipe(0)  # refuses what cannot be trained
 
     @classmethod
@@ -58,9 +61,10 @@ class Trials(Method):
         """All rungs; what was trained before an interruption is kept."""
         if self.epochs == 0:
             job.needs_time("method.epochs")
-        ladder = Ladder(job, self.recipe, self.epochs, self.networks, self.rungs, self.share)
-        for rung in range(ladder.rungs):
-            ladder.climb(rung)
+        ladder = Ladder(job, self.recipe(0), self.epochs, self.networks, self.rungs, self.processes, self.share)
+        with closing(ladder):
+            for rung in range(ladder.rungs):
+                ladder.climb(rung)
         score, trials, held_out = ladder.outcome()
         found = None
         if len(held_out["measured"]) > 2:

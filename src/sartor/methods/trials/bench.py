@@ -1,0 +1,126 @@
+"""One trial: a network trained for a while, then judged on validation images."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, final
+
+from torch import Tensor, nn
+
+from sartor.core.arch import Arch, tag
+from sartor.core.errors import Diverged
+from sartor.core.seeds import Seeds
+from sartor.data.base import Images, Splits
+from sartor.engine import checkpoint
+from sartor.engine.device import Engine
+from sartor.engine.evaluate import accuracy
+from sartor.engine.feed import Feed
+from sartor.engine.fit import Training, fit, nothing
+from sartor.engine.length import Length
+from sartor.engine.plan import seconds_per_step
+from sartor.engine.recipe import Recipe
+from sartor.engine.seeding import seeded
+from sartor.runs.directory import Run
+from sartor.runs.progress import Reporter
+from sartor.runs.schema import Pace, Trial
+from sartor.spaces.base import Space
+from sartor.spaces.supernet import StepDraw
+
+GROWTH: int = 3  # so much longer a network of the next rung is trained, all in all
+_JUDGES = 1000  # validation images that judge a trial, at most, below the last rung
+_PATIENCE = 0.5  # seconds for which a network's steps are timed
+
+
+@dataclass(frozen=True)
+class Work:
+    """A network to be trained for its rung's epochs in all, on from its trial `before` where there is one."""
+
+    arch: Arch
+    rung: int
+    why: str
+    name: str  # of a landmark
+    before: Trial | None
+    epochs: float  # of the first rung
+    pace: Pace | None
+    last: bool  # whether the rung is the last one
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Bench:
+    """What it takes to train and judge any network of the space; another process gets one of its own (`crew`)."""
+
+    space: Space
+    feed: Feed
+    splits: Splits
+    path: Path  # of the run
+    recipe: Recipe
+    seconds: float | None  # of the whole search: no trial takes longer
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """An engine stays where it is: what is sent opens one on the same kind of device."""
+        f, rest = self.feed, (self.splits, self.path, self.recipe, self.seconds)
+        return _opened, (f.engine.device.type, self.space, f.images, f.mean, f.std, f.seeds, *rest)
+
+    def training(self, arch: Arch, rung: int) -> tuple[Training, nn.Module]:
+        """The training of a network with fresh weights, and the network."""
+        task, engine = self.feed.task, self.feed.engine
+        with seeded(self.feed.seeds.number(f"trial/{tag(arch.picks)}")):
+            net = engine.place(self.space.network(arch, task))
+
+        def loss(x: Tensor, y: Tensor, drawn: StepDraw) -> dict[str, Tensor]:
+            return {"loss": task.loss(net(x), y, self.recipe.smoothing)}
+
+        run = Run(self.path, Reporter(silent=True), engine.rank == 0, engine.agree)
+        name = f"{tag(arch.picks)}-{rung}"
+        return Training(name, net, loss, self.recipe, self.feed, self.splits.train, run, draw=nothing), net
+
+    def pace(self, arch: Arch) -> tuple[float, float]:
+        """Seconds of a network's step, and those before the first one that is as fast as all later ones."""
+        begin = time.monotonic()
+        step = seconds_per_step(self.training(arch, 0)[0], _PATIENCE)
+        step, taken = self.feed.engine.agree((step, time.monotonic() - begin))
+        return step, max(0.0, taken - _PATIENCE)
+
+    def measure(self, work: Work) -> Trial:
+        """Train and judge; a network that diverges is worth nothing."""
+        engine, splits, before, start = self.feed.engine, self.splits, work.before, time.monotonic()
+        training, net = self.training(work.arch, work.rung)
+        if before is not None:
+            net.load_state_dict(checkpoint.load(trial_file(self.path, before.picks, before.rung))["net"])
+        done = before.epochs if before else 0.0
+        first = done / GROWTH**before.rung if before else self._epochs(work, training)
+        length = Length(first * GROWTH**work.rung - done, None if self.seconds is None else start + self.seconds)
+        try:
+            fit(replace(training, length=length))
+            judges = self.feed.seeds.rng("judges").permutation(splits.val)
+            right = accuracy(net, self.feed, judges if work.last else judges[:_JUDGES])
+        except Diverged:
+            right = 0.0
+        seconds = float(engine.agree(time.monotonic() - start)) + (before.seconds if before else 0.0)
+        name = work.name or (before.name if before else "")
+        return Trial(work.arch.picks, work.rung, right, seconds, done + length.end, work.why, name)
+
+    def _epochs(self, work: Work, training: Training) -> float:
+        """Epochs of a network in the first rung: all the same, or those that take the same time.
+
+        Where the network that comes out will see its images many times, small networks, which learn faster, would win
+        trials of equal time that they lose in the end. Where it will see them a few times only, speed is what counts.
+        """
+        if work.pace is None or work.pace.power == 0:
+            return work.epochs
+        own = float(self.feed.engine.agree(seconds_per_step(training, _PATIENCE)))
+        return float(work.epochs * (work.pace.step / own) ** work.pace.power)
+
+
+def trial_file(path: Path, picks: tuple[int, ...], rung: int) -> Path:
+    """Where a trial leaves its weights."""
+    return path / f"search/{tag(picks)}-{rung}.checkpoint.safetensors"
+
+
+def _opened(
+    device: str, space: Space, images: Images, mean: tuple[float, ...], std: tuple[float, ...], seeds: Seeds, *rest: Any
+) -> Bench:
+    return Bench(space, Feed(images, mean, std, seeds, Engine(device)), *rest)
