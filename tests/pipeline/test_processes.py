@@ -2,10 +2,12 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import tiny
 
 from sartor.runs.directory import Run, read_json
@@ -108,31 +110,42 @@ def test_what_is_refused_is_said_once_and_leaves_no_process_behind(finished, tmp
     assert done.stderr.count("params <= 1 K cannot be met") == 1
 
 
-DYING = """
-import os, signal, time
+GOING = """
+import os, signal, sys, time
 import numpy as np
 from sartor.core.errors import RunError
+from sartor.engine import watch
 from sartor.engine.device import Engine
 
+watch.PATIENCE = dict.fromkeys(watch.PATIENCE, 3)
+who, number = map(int, sys.argv[1:])
 engine = Engine(devices=2)
 engine.barrier()
-if engine.rank:
-    os.kill(os.getpid(), signal.SIGKILL)
-begin = time.monotonic()
+if engine.rank == who:
+    os.kill(os.getpid(), number)
 try:
     engine.sum(np.ones(3))
 except RunError as error:
-    print(error, f"{time.monotonic() - begin:.0f}", sep="|", flush=True)
+    print("sartor:", error, file=sys.stderr, flush=True)
     os._exit(2)
 """
 
 
-def test_a_process_that_dies_is_named_by_the_one_that_started_it(tmp_path):
-    (tmp_path / "dying.py").write_text(DYING)
-    command = [sys.executable, str(tmp_path / "dying.py")]
+@pytest.mark.parametrize(
+    "who, number, named",
+    [
+        (1, signal.SIGKILL, "ended (killed by signal 9)"),
+        (1, signal.SIGSTOP, "is stopped"),
+        (0, signal.SIGKILL, "ended"),
+    ],
+)
+def test_a_process_that_dies_or_is_stopped_is_named_by_the_other(tmp_path, who, number, named):
+    (tmp_path / "going.py").write_text(GOING)
+    command = [sys.executable, str(tmp_path / "going.py"), str(who), str(int(number))]
+    # The output's end is that of both processes: none is left behind.
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100, env=environment())
-    assert done.returncode == 2, done.stderr
-    message, seconds = done.stdout.strip().split("|")
-    assert message.startswith("process 1 of 2 ended (killed by signal 9)")
-    assert int(seconds) < 30
+    assert done.returncode == (2 if who else -signal.SIGKILL), done.stderr
+    said = [line for line in done.stderr.splitlines() if line.startswith("sartor: ")]
+    assert len(said) == 1
+    assert said[0].startswith(f"sartor: process {who} of 2 {named}, and the others cannot go on without it")
     assert "Traceback" not in done.stderr

@@ -252,8 +252,8 @@ def main() -> None:
         if code == _INTERRUPTED:
             raise KeyboardInterrupt
     except BaseException as error:
-        if not _first_process() and _ended(parent):
-            sys.exit(1)  # the first process ended, and has said why
+        if _told_by_first(parent):
+            sys.exit(1)
         _explain(error, _TERMINATED if terminated else _INTERRUPTED)
     else:
         sys.exit(code or 0)
@@ -278,6 +278,14 @@ def _explain(error: BaseException, stopped: int) -> None:
 
 def _first_process() -> bool:
     return os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) == "0"
+
+
+def _told_by_first(parent: int) -> bool:
+    """Whether the first of several processes, which is not this one, says why the run ends."""
+    from sartor.engine.watch import current
+
+    watch = current()
+    return watch.told_by_first() if watch is not None else not _first_process() and _ended(parent)
 
 
 def _ended(parent: int) -> bool:

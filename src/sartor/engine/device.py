@@ -6,6 +6,8 @@ import atexit
 import contextlib
 import logging
 import os
+import secrets
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +19,7 @@ from torch import Tensor, nn
 
 from sartor.core.errors import BadInput, RunError
 from sartor.core.threads import bounded
+from sartor.engine import watch
 from sartor.spaces.pooling import mended
 
 _MOMENT = 10.0  # seconds
@@ -62,12 +65,17 @@ class Engine:
             self.fabric = Fabric(
                 accelerator=accelerator, strategy=strategy, devices=devices, num_nodes=nodes, precision=precision
             )
+        self.watch: watch.Watch | None = None
         if devices * nodes > 1:
-            watch = logging.getLogger("lightning_fabric.strategies.launchers.subprocess_script")
-            watch.setLevel(logging.INFO)
-            watch.handlers, watch.propagate = [_Obituary()], False
+            observer = logging.getLogger("lightning_fabric.strategies.launchers.subprocess_script")
+            observer.setLevel(logging.INFO)
+            observer.handlers, observer.propagate = [_Obituary(self._children)], False
             self.fabric.launch()
             atexit.register(_leave)
+            token = self.fabric.broadcast(secrets.token_hex(8))
+            placed = watch.Watch(self.rank, self.world, token)
+            self.fabric.barrier()
+            self.watch = watch.start(placed)
         if device == "cuda":
             # cuDNN's own benchmarking would start anew at every step: multi-path batches split differently each time.
             torch.backends.cudnn.benchmark = False
@@ -180,29 +188,33 @@ class Engine:
     def _together(self) -> Iterator[None]:
         """Something that all processes do at once: where it fails, one of them is gone."""
         try:
-            yield
+            with self.watch.meeting() if self.watch else contextlib.nullcontext():
+                yield
         except RuntimeError as error:
             if "memory" in str(error):
                 raise
-            raise RunError(
-                f"{self._gone()}, and the others cannot go on without it. Run the same command again: it goes on from "
-                "the last epoch."
-            ) from error
+            raise RunError(f"{self._gone()}, {watch.ADVICE}") from error
+
+    def _children(self) -> list[subprocess.Popen[bytes]]:
+        """The processes that this one started."""
+        return getattr(self.fabric.strategy.launcher, "procs", [])
 
     def _gone(self) -> str:
-        """Who ended, as far as can be seen from here: only the process that started the others can see which."""
-        children = getattr(self.fabric.strategy.launcher, "procs", [])
-        until = time.monotonic() + 3
-        while time.monotonic() < until and not any(child.poll() is not None for child in children):
+        """Who ended, as far as can be seen from here; how, only the process that started it can see."""
+        until, ended = time.monotonic() + 3, list[int]()
+        while time.monotonic() < until and not ended:
             time.sleep(0.1)
-        codes = {n: child.poll() for n, child in enumerate(children, 1)}
-        ended = [f"process {n} of {self.world} ended ({_how(code)})" for n, code in codes.items() if code]
-        return " and ".join(ended) or f"another of the {self.world} processes ended"
+            ended = self.watch.ended() if self.watch else []
+        how = {n: _how(child.poll()) for n, child in enumerate(self._children(), 1)}
+        told = (f"process {n} of {self.world} ended{how.get(n, '')}" for n in ended)
+        return " and ".join(told) or f"another of the {self.world} processes ended"
 
 
-def _how(code: int) -> str:
-    """An exit code for people."""
-    return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+def _how(code: int | None) -> str:
+    """An exit code for people, in brackets; nothing where it is not known."""
+    if code is None:
+        return ""
+    return f" (killed by signal {-code})" if code < 0 else f" (exit code {code})"
 
 
 class _Obituary(logging.Handler):
@@ -211,12 +223,19 @@ class _Obituary(logging.Handler):
     Who waits for the dead one finds out by itself and says more; so there is a moment for that.
     """
 
+    def __init__(self, children: Callable[[], list[subprocess.Popen[bytes]]]) -> None:
+        super().__init__()
+        self.children = children
+
     def emit(self, record: logging.LogRecord) -> None:
         """In a thread of Fabric's, which ends with the process."""
         time.sleep(_MOMENT)
         told = record.getMessage().partition(" Forcefully")[0]
         sys.stderr.write(f"sartor: {told} Run the same command again: it goes on from the last epoch.\n")
         sys.stderr.flush()
+        for child in self.children():
+            child.kill()
+        os._exit(2)
 
 
 def _leave() -> None:
