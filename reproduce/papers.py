@@ -123,14 +123,18 @@ def items(name: str) -> list[list[str]]:
     return [[_LOOKED_UP.sub(_number, cell.strip()) for cell in line.strip("|").split("|")] for line in lines]
 
 
+NOT_YET = "(not run yet)"  # only where the verdict is "untried"
 _LOOKED_UP = re.compile(r"\{([^{}]+?)(?::(\.\d+[f%]))?\}")  # {FILE/key/key:.2f}
 
 
 def _number(match: re.Match[str]) -> str:
     name, *keys = match[1].split("/")
-    found: Any = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))["results"]
-    for key in keys:
-        found = found[int(key)] if isinstance(found, list) else found[key]
+    try:
+        found: Any = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))["results"]
+        for key in keys:
+            found = found[int(key)] if isinstance(found, list) else found[key]
+    except (FileNotFoundError, KeyError):
+        return NOT_YET
     return format(found, match[2] or "")
 
 

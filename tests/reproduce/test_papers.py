@@ -18,6 +18,11 @@ def test_the_pages_tables_are_those_that_the_script_writes():
     assert papers.render(page) == page
 
 
+def test_only_what_is_untried_lacks_a_number():
+    for name in papers.SPACE_OF:
+        assert {row[-1] for row in papers.items(name) if papers.NOT_YET in "".join(row)} <= {"untried"}
+
+
 def test_compress_md_has_the_baselines_of_the_record():
     networks = json.loads((papers.RESULTS / "bayesnas_lenet.json").read_text())["results"]["networks"]
     told = (papers.ROOT / "docs/compress.md").read_text()
