@@ -4,7 +4,8 @@ Settings that change the gradients (initialisation, batch-norm, one draw of the 
 with a few seeds, the gradients of every step are kept, and mu, nu, the normalisation of a step and whether cells with
 unread nodes may be chosen are compared on the same ones. What decides is no column that a table of the paper reports:
 the test accuracy of NAS-Bench-201's networks when trained on half of the images (other trainings, the same test
-images), the validation accuracy of 1Shot1's, as the share of the listed networks that are better, averaged over the four spaces. The defaults are what came first.
+images), the validation accuracy of 1Shot1's, as the share of the listed networks that are better, averaged over the
+four spaces. The defaults are what came first.
 
     SARTOR_TEST_DATA=.../data python reproduce/nasi_study.py   # about 4 minutes a setting, one core
 
