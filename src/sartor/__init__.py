@@ -10,6 +10,8 @@ Importing the package does not import torch; that happens when something needs i
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from sartor.api.result import Result, load
 from sartor.api.run import audit, compare, compress, fit, solve, verify
 from sartor.core.arch import Arch, Choice
@@ -17,6 +19,19 @@ from sartor.core.errors import BadInput, Diverged, Infeasible, MissingDependency
 from sartor.core.quadratic import Limit, Quadratic
 from sartor.core.task import Task
 from sartor.version import __version__ as __version__
+
+if TYPE_CHECKING:
+    from sartor.api.estimator import SartorClassifier as SartorClassifier
+
+
+def __getattr__(name: str) -> Any:
+    """`sartor.SartorClassifier` needs scikit-learn, which is imported when it is asked for."""
+    if name == "SartorClassifier":
+        from sartor.api.estimator import SartorClassifier
+
+        return SartorClassifier
+    raise AttributeError(f"module 'sartor' has no attribute {name!r}")
+
 
 __all__ = [
     # the main job

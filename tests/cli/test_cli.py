@@ -8,14 +8,18 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tiny
 import typer
 from lines import commands
 from PIL import Image
 
+from sartor.api.result import load
 from sartor.cli import show
 from sartor.cli.main import app
+from sartor.core.errors import BadInput
+from sartor.data.open import open_data
 from sartor.runs.directory import read_file
 from sartor.runs.schema import FrontierFile
 from sartor.version import __version__
@@ -315,6 +319,33 @@ def test_predict_takes_folders_and_bears_a_broken_file_in_one(sartor, refused, f
     assert "empty file" in refused("predict", finished.run, "all/broken.png")
     (tmp_path / "none").mkdir()
     assert "must hold images" in refused("predict", finished.run, "none")
+
+
+def test_eval_of_other_images_agrees_with_the_run(sartor, refused, finished, tmp_path):
+    found = json.loads(sartor("eval", finished.run, finished.data, "--json")[1])
+    assert (found["images"], found["counts"]) == (60, [20, 20, 20])
+    assert found["value"] == pytest.approx(sum(found["per_class"]) / 3)
+    told, splits = (json.loads((finished.run / f"{n}.json").read_text()) for n in ("evaluation", "splits"))
+    x, y = tiny.arrays()
+    rows = splits["test"]
+    np.savez(tmp_path / "test.npz", x=x[rows], y=y[rows], classes=np.array(tiny.CLASSES))
+    again = json.loads(sartor("eval", finished.run, "test.npz", "--json")[1])
+    assert (again["value"], again["confusion"]) == (told["value"], told["confusion"])
+    assert again["reliability"]["temperature"] == pytest.approx(told["reliability"]["temperature"], rel=1e-5)
+    code, out, _ = sartor("eval", finished.run, "test.npz")
+    assert code == 0
+    assert f"accuracy {told['value']:.2f} % on 9 images (95 %: " in out
+    assert " taken for " in out
+    assert "must hold classes of the model" in refused("eval", finished.run, "digits")
+
+
+def test_eval_takes_a_folder_of_one_class_with_one_image(finished, tmp_path):
+    result = load(finished.run)
+    (tmp_path / "photos" / tiny.CLASSES[2]).mkdir(parents=True)
+    Image.fromarray(tiny.arrays(3)[0][2]).convert("RGB").save(tmp_path / "photos" / tiny.CLASSES[2] / "1.png")
+    with pytest.raises(BadInput, match="1 channels, as the model was trained on, but holds single-label images of 3"):
+        result.evaluate(tmp_path / "photos")
+    assert len(open_data(tmp_path / "photos", 8, whole=True)) == 1
 
 
 def test_fit_again_and_solve_print_the_certificate(sartor, finished, mine):

@@ -79,7 +79,7 @@ def coloured(folder: Path) -> None:
     torch.manual_seed(0)
     task, names, model = Task(5, 24, 3), list("abcde"), folder / "model"
     net = nn.Sequential(nn.Flatten(), nn.Linear(3 * 24 * 24, 5))
-    export_onnx(Deployed(net, MEAN, STD), task, model / "model.onnx", metadata_of(task, names))
+    export_onnx(Deployed(net, MEAN, STD), task, model / "model.onnx", metadata_of(task, names, temperature="2.5"))
     write_preprocessing(model / "preprocessing.json", task, MEAN, STD, names)
     write_predict(model / "predict.py")
     run = Run(folder)
@@ -99,8 +99,8 @@ def test_the_reports_snippet_predict_and_training_agree(finished, photos, tmp_pa
         images = open_data(photos, 24)
         index = np.array([images.files.index(f"a/{p.name}") for p in paths])
         assert not images.skipped
-        unnamed = [{key: value for key, value in one.items() if key != "image"} for one in expected]  # arrays have none
-        assert result.predict(images.pixels(index).numpy()) == unnamed
+        found = result.predict(images.pixels(index).numpy())
+        assert [{"image": str(p), **entry} for p, entry in zip(paths, found, strict=True)] == expected
     page = build(run).read_text(encoding="utf-8")
     codes = [html.unescape(re.sub(r"<[^>]+>", "", c)) for c in re.findall(r"<pre><code>(.*?)</code></pre>", page, re.S)]
     (snippet,) = (code for code in codes if "from predict import" in code)
@@ -130,6 +130,8 @@ def test_the_model_file_says_what_it_is_and_nothing_of_the_machine(finished):
     assert (told["precision"], told["task"], told["sartor"]) == ("float32", "single-label", sartor.__version__)
     assert told["weights_sha256"] == certificate["weights"]["model/weights.safetensors"]
     assert told["data_sha256"] == certificate["data"]["sha256"]
+    heat = sartor.load(finished.run).evaluation.reliability.temperature
+    assert float(told["temperature"]) == pytest.approx(heat, rel=1e-5)
     secrets = [Path.home(), Path.cwd(), Path(__file__).parents[2], finished.run, socket.gethostname(), ".py"]
     assert [s for s in secrets if str(s).encode() in held and len(str(s)) > 2] == []
     assert not re.search(rb"/(home|root|usr|tmp|work|Users|var|opt)/", held)

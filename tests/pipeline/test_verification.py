@@ -104,13 +104,13 @@ def labels(*names):
             elif name == "labels.json":
                 write_json(run / "model/labels.json", swapped(json.loads((run / "model/labels.json").read_text())))
             else:
-                key = "classes" if name == "splits.json" else "labels"
+                key = "classes" if name in ("splits.json", "evaluation.json") else "labels"
                 edit(run, name, lambda data, key=key: data.update({key: swapped(data[key])}))
 
     return change
 
 
-ALL_LABELS = ("labels.txt", "labels.json", "model/preprocessing.json", "splits.json")
+ALL_LABELS = ("labels.txt", "labels.json", "model/preprocessing.json", "splits.json", "evaluation.json")
 
 
 def faster(run):
@@ -216,7 +216,14 @@ FORGERIES = {
     "accuracy, in the certificate": Forgery(
         certificate_says(["accuracy", "test"], 99.99), "certificate: accuracy", certified=False),
     "accuracy, no share of the images": Forgery(says("training.json", "test_accuracy", value=99.99), "test accuracy"),
-    "accuracy, everywhere": Forgery(says("training.json", "test_accuracy", value=100.0), "test accuracy", needs=DATA),
+    "accuracy, but not the confusions": Forgery(
+        both(says("training.json", "test_accuracy", value=100.0), says("evaluation.json", "value", value=100.0)),
+        "its confusions give the accuracy"),
+    "accuracy, everywhere": Forgery(
+        both(says("training.json", "test_accuracy", value=100.0), says("evaluation.json", "value", value=100.0),
+             says("evaluation.json", "confusion", value=[[0, 0, 9]])), "test accuracy", needs=DATA),
+    "the temperature": Forgery(says("evaluation.json", "reliability", "temperature", value=3.0), "the temperature"),
+    "a class": Forgery(says("evaluation.json", "per_class", 0, value=100.0), "class by class"),
     "metric": Forgery(says("training.json", "metric", value="mean average precision"), "what is measured"),
     "latency, in the certificate": Forgery(
         certificate_says(["costs", "latency", "measured"], 1e-3), "certificate: costs", certified=False),

@@ -1,5 +1,6 @@
 """The report as text: self-contained, escaped, the same every time, and whole when parts of the run are missing."""
 
+import base64
 import html
 import json
 import os
@@ -323,7 +324,8 @@ def whole(run):
         entry["costs"] = {"params": 2.0}
     rounds = encode(example(schema.RoundsFile))
     audit = encode(example(schema.AuditFile))
-    files = {"compression.json": compressed, "rounds.json": rounds, "compare.json": compared, "audit.json": audit}
+    files = {"compression.json": compressed, "rounds.json": rounds, "compare.json": compared, "audit.json": audit,
+             "evaluation.json": evaluation(["cat", "dog"])}  # fmt: skip
     for name, data in files.items():
         (run.path / name).write_text(json.dumps(data), encoding="utf-8")
     return run
@@ -335,7 +337,7 @@ def test_every_section_that_applies_is_there(fabricate):
         assert section(files), section.__name__
     bare = Files.open(fabricate("b", generic=True).path)
     assert [s.__name__ for s in SECTION_MAKERS if s(bare) is None] == [
-        "compression", "compare", "trials", "cells", "switches",
+        "compression", "compare", "trials", "cells", "switches", "mistakes",
     ]  # fmt: skip
 
 
@@ -532,3 +534,58 @@ def test_rules_speak_of_what_the_space_says_its_options_differ_by(fabricate):
     run = fabricate()
     run.change("solution.json", lambda s: s["drawing"]["aspects"][1].update(name="window"))
     assert "In stage1, raising window from 3 to 5 adds" in Tags(page_of(run.path)).text
+
+
+# where it errs -----------------------------------------------------------------------------------
+
+
+def evaluation(classes, picture=""):
+    """evaluation.json of two images of every class, the first of each class taken for the next class."""
+    count = len(classes)
+    confusion = sorted([[k, k, 1] for k in range(count)] + [[k, (k + 1) % count, 1] for k in range(count)])
+    trust = {"temperature": 1.5, "fitted_on": "validation", "images": [4, 6], "promised": [0.5, 0.9],
+             "kept": [0.4, 0.8], "error": 10.0, "promised_scaled": [0.45, 0.82], "kept_scaled": [0.4, 0.8],
+             "error_scaled": 3.2}  # fmt: skip
+    mistake = {"name": NASTY, "truth": [0], "said": [1], "chance": 0.97, "picture": picture}
+    return {"metric": "accuracy", "value": 50.0, "images": 2 * count, "classes": classes, "counts": [2] * count,
+            "per_class": [50.0] * count, "confusion": confusion, "reliability": trust,
+            "mistakes": [mistake]}  # fmt: skip
+
+
+def put(run, data):
+    (run.path / "evaluation.json").write_text(json.dumps(data), encoding="utf-8")
+
+
+def test_the_page_shows_confusions_mistakes_and_calibration(fabricate):
+    run = fabricate(classes=(NASTY, "dog"))
+    assert "mistakes-section" not in page_of(run.path)  # a run before evaluation.json
+    picture = base64.b64encode(b"\xff\xd8\xff picture").decode()
+    put(run, evaluation([NASTY, "dog"], picture))
+    page = page_of(run.path)
+    tags = Tags(page)
+    assert NASTY not in page
+    (image,) = (a for name, a in tags.tags if name == "img")
+    assert image["src"] == f"data:image/jpeg;base64,{picture}"
+    assert "dog 97 %" in tags.text
+    assert f"is {NASTY}" in tags.text
+    assert "off by 10.0 points" in tags.text
+    assert "temperature of 1.5" in tags.text
+    assert "img-src data:;" in html.unescape(page)
+
+
+@pytest.mark.parametrize("picture", ["", "x", base64.b64encode(b"<svg onload=alert(1)>").decode(), '"><script>'])
+def test_a_picture_that_is_none_is_left_out(fabricate, picture):
+    run = fabricate()
+    put(run, evaluation(["cat", "dog"], picture))
+    assert "<img" not in page_of(run.path)
+
+
+def test_of_many_classes_those_that_are_confused_most_are_shown(fabricate):
+    names = [f"class {k}" for k in range(30)]
+    run = fabricate(classes=names)
+    data = evaluation(names)
+    data["confusion"] = [e if e[0] != 29 else [29, e[1], 9] for e in data["confusion"]]
+    put(run, data)
+    page = page_of(run.path)
+    assert "The 10 classes that are confused least are left out." in page
+    assert "<th scope=row>class 29</th>" in page

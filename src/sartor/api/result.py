@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sartor.core.arch import Arch
-from sartor.core.errors import BadInput, RunError
-from sartor.core.task import MultiLabel, Task
+from sartor.core.errors import BadInput, RunError, nearest
+from sartor.core.task import Labels, MultiLabel, Task
 from sartor.runs.codec import decode, encode, to_file
 from sartor.runs.directory import Run, read_file, refuse_links, search_of
-from sartor.runs.schema import Certificate, FrontierFile, Preprocessing, ScoreFile, SolutionFile
+from sartor.runs.schema import Certificate, EvaluationFile, FrontierFile, Preprocessing, ScoreFile, SolutionFile
 from sartor.solvers.base import Frontier
 
 if TYPE_CHECKING:
     from torch import nn
 
     from sartor.costs.base import CostTable
+    from sartor.data.base import Images
 
 
 _BATCH = 64  # images that are decoded and classified at a time
@@ -43,6 +44,12 @@ class Result:
 
     def __repr__(self) -> str:
         return f"Result({str(self.path)!r})"
+
+    def _repr_html_(self) -> str:
+        """In a notebook: certificate, frontier, confusion matrix."""
+        from sartor.report.notebook import frame
+
+        return frame(self.path)
 
     @cached_property
     def arch(self) -> Arch:
@@ -131,7 +138,7 @@ class Result:
         logits = np.concatenate(parts) if parts else np.zeros((0, len(self.labels)), np.float32)
         if logits.shape[1:] != (len(self.labels),):
             raise RunError(f"{self.path}/model: {len(self.labels)} labels do not fit outputs of {logits.shape[1:]}.")
-        return self.task.probabilities(logits)
+        return self.task.probabilities(np.asarray(logits / self._onnx.temperature, np.float32))
 
     def _answer(self, row: np.ndarray) -> dict[str, Any]:
         chances = {self.labels[k]: float(row[k]) for k in np.argsort(-row)}
@@ -139,6 +146,50 @@ class Result:
         if isinstance(self.task, MultiLabel):
             told["labels"] = [label for label, chance in chances.items() if chance > 0.5]
         return told
+
+    @cached_property
+    def evaluation(self) -> EvaluationFile:
+        """What the network gets right of the test images: classes, confusions, calibration, the worst mistakes."""
+        self._checked("train")
+        return self._run.load(EvaluationFile).checked(self.path / EvaluationFile.NAME)
+
+    def evaluate(self, data: object) -> EvaluationFile:
+        """The same of other images with labels, by the exported model.
+
+        `data` as for `fit`; its own test images where it brings some (``test/`` beside ``train/``), else all of it.
+        Its classes must be among the model's.
+        """
+        from torch import from_numpy
+
+        from sartor.data.open import open_data
+        from sartor.engine.judgement import judged, reliability
+
+        images = open_data(data, self.task.image, whole=True)
+        truth = from_numpy(self._numbered(images))
+        index = np.arange(len(images)) if images.test is None else images.test
+        parts = [self._onnx.logits(images.pixels(index[n : n + _BATCH]).numpy()) for n in range(0, len(index), _BATCH)]
+        logits, divisor = from_numpy(np.concatenate(parts)), self._onnx.temperature
+        trust = reliability(self.task, logits, logits / divisor, truth[index], divisor, "the run")
+        return judged(logits, truth[index], images, index, self.task, self.labels, trust)
+
+    def _numbered(self, images: Images) -> Labels:
+        """The labels of other images as this model numbers its classes."""
+        if images.task.kind != self.task.kind or images.task.channels != self.task.channels:
+            wanted, given = (f"{t.kind} images of {t.channels} channels" for t in (self.task, images.task))
+            raise BadInput(f"{images.name} must hold {wanted}, as the model was trained on, but holds {given}.")
+        strange = [name for name in images.class_names if name not in self.labels]
+        if strange:
+            near = nearest(strange[0], self.labels)
+            raise BadInput(
+                f"{images.name} must hold classes of the model, but has {', '.join(map(repr, strange[:5]))}{near}. "
+                f"The model knows {', '.join(self.labels[:20])}."
+            )
+        where = np.array([self.labels.index(name) for name in images.class_names], np.int64)
+        if images.labels.ndim == 1:
+            return where[images.labels]
+        rows = np.zeros((len(images), len(self.labels)), np.float32)
+        rows[:, where] = images.labels
+        return rows
 
     def explain(self) -> dict[str, Any]:
         """Why: what every design decision adds to the score and costs, with errors, and rules in plain words.

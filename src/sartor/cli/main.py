@@ -131,6 +131,19 @@ def predict(
     show.emit(found, as_json, lambda: show.predictions(found, top))
 
 
+@app.command("eval")
+def evaluate(
+    run: RunPath, data: Annotated[str, typer.Argument(help="Images with labels, as for `sartor fit`; all of them, or "
+                                                           "the test images that they bring.")],
+    as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """How good the exported model is on other images: by class, confusions, calibration."""
+    from sartor.api.result import load
+
+    found = load(run).evaluate(data)
+    show.emit(found, as_json, lambda: show.evaluation(found))
+
+
 @app.command()
 def report(run: RunPath, as_json: AsJson = False) -> None:
     """Write report.html anew from the run's files."""

@@ -19,6 +19,7 @@ from rich.text import Text
 
 from sartor.report.files import Files
 from sartor.report.sections.headline import cautions
+from sartor.report.text import wilson
 from sartor.runs.codec import RunFile, encode, to_file
 from sartor.runs.progress import span
 from sartor.runs.schema import StagesFile
@@ -26,11 +27,12 @@ from sartor.runs.schema import StagesFile
 if TYPE_CHECKING:
     from sartor.api.result import Result
     from sartor.costs.base import CostTable
-    from sartor.runs.schema import AuditFile, Certificate, FrontierFile, Verified
+    from sartor.runs.schema import AuditFile, Certificate, EvaluationFile, FrontierFile, Verified
 
 console = Console(highlight=False)
 View = Iterable[str | Table]
 _LEAST = 24  # columns for the description of a network
+_CLASSES = 40  # shown in a terminal
 _GROUPS = 20  # of images that are the same, shown in a terminal
 
 
@@ -169,6 +171,34 @@ def predictions(found: Sequence[Mapping[str, Any]], top: int) -> View:
         for n, (label, p) in enumerate(list(entry.get("probabilities", {}).items())[:top]):
             rows.append((f"{100 * p:.1f} %", label, entry["image"] if n == 0 else ""))
     yield table(("probability", "class", "image"), rows)
+
+
+def evaluation(found: EvaluationFile) -> View:
+    """The figure, the classes with their intervals, the worst first, and what is taken for what."""
+    interval = between(found.value, found.images, found.metric)
+    yield f"{found.metric} {found.value:.2f} % on {found.images} images{interval}"
+    order = sorted((v, k) for k, v in enumerate(found.per_class) if v is not None)
+    rows = [(f"{v:.1f} %", between(v, n := found.counts[k], found.metric, ""), str(n), found.classes[k])
+            for v, k in order]  # fmt: skip
+    yield table((found.metric, "95 %", "images", "class"), rows[:_CLASSES])
+    if len(rows) > _CLASSES:
+        yield f"the worst {_CLASSES} of {len(rows)} classes; --json gives all."
+    pairs = [(str(n), f"{found.classes[a]} taken for {found.classes[b]}") for a, b, n in found.confused()[:10]]
+    if pairs:
+        yield table(("images", "confusion"), pairs)
+    trust = found.reliability
+    yield (
+        f"probabilities are off by {trust.error_scaled:.1f} points on average "
+        f"({trust.error:.1f} without the temperature of {trust.temperature:.3g})"
+    )
+
+
+def between(value: float, images: int, metric: str, before: str = " (95 %: ") -> str:
+    """The interval of a share of images; nothing of another metric."""
+    if metric != "accuracy":
+        return ""
+    low, high = wilson(value / 100, images)
+    return f"{before}{100 * low:.1f} to {100 * high:.1f} %" + (")" if before else "")
 
 
 def audit(found: AuditFile) -> View:

@@ -95,6 +95,10 @@ class Task:
         weights = np.exp(logits - logits.max(axis=1, keepdims=True))
         return np.asarray(weights / weights.sum(axis=1, keepdims=True), np.float32)
 
+    def believed(self, chances: Floats, labels: Labels) -> tuple[Floats, NDArray[np.bool_]]:
+        """The probability of what would be answered, image by image, and whether it is true."""
+        return chances.max(1), chances.argmax(1) == labels
+
     def members(self, labels: Labels, number: int) -> NDArray[np.bool_]:
         """Which images show class `number`."""
         return np.asarray(labels == number)
@@ -158,6 +162,10 @@ class MultiLabel(Task):
     def probabilities(self, logits: Floats) -> Floats:
         """What exported logits (B, classes) say of every label, each for itself."""
         return np.asarray(0.5 * (1.0 + np.tanh(0.5 * logits)), np.float32)
+
+    def believed(self, chances: Floats, labels: Labels) -> tuple[Floats, NDArray[np.bool_]]:
+        """The probability of every label of every image, and whether the image has it."""
+        return chances.ravel(), labels.ravel() > 0.5
 
     def members(self, labels: Labels, number: int) -> NDArray[np.bool_]:
         """Which images have label `number`."""

@@ -8,7 +8,6 @@ gives in `measure` what a network as deployed comes to; a network over its budge
 from __future__ import annotations
 
 import math
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,6 +20,7 @@ from sartor.core.errors import BadInput
 from sartor.core.quadratic import Largest, Limit, Quadratic, additive
 from sartor.core.task import Task
 from sartor.core.units import Kind
+from sartor.runs.directory import cache_folder as kept_in
 from sartor.spaces.base import Part, Shape, Space
 
 if TYPE_CHECKING:
@@ -213,10 +213,7 @@ def _built(space: Space, task: Task) -> tuple[list[Part], dict[str, tuple[Part, 
 
 def cache_folder() -> Path | None:
     """Where measured prices are kept for the next run: SARTOR_CACHE, nowhere if it is empty, else the user's cache."""
-    given = os.environ.get("SARTOR_CACHE")
-    if given is not None:
-        return Path(given) / "prices" if given else None
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sartor/prices"
+    return kept_in("prices")
 
 
 def distinct(parts: Sequence[Part]) -> dict[str, Part]:

@@ -28,7 +28,7 @@ Index = NDArray[np.int64]
 Tick = Callable[[str, int, int], None]  # what is being done, how many are done, of how many
 
 
-def shown(name: str | Path) -> str:
+def shown(name: str | os.PathLike[str]) -> str:
     """A file name as text that can be printed: bytes that are no UTF-8 are written out, so that names stay apart."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
@@ -58,6 +58,7 @@ class Images(ABC):
     native: int | None = None  # the images' own shorter side (the median), where a source knows it
     files: Sequence[str] = ()  # the images' names, where they have any
     sizes: NDArray[np.int32] | None = None  # (N, 2), width and height before they were made one size, where known
+    kept_in: Path | None = None  # where the decoded images lie for the next run
     digest_of: str = "pixels"  # or "files": what `digest` covers, which a reader of the certificate wants to know
 
     def __len__(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -27,7 +28,7 @@ def suffixes() -> frozenset[str]:
     return frozenset(ending for ending, name in Image.registered_extensions().items() if name in known)
 
 
-def shorter_side(path: Path) -> int | None:
+def shorter_side(path: Path | io.BytesIO) -> int | None:
     """Of the picture in `path`, from its header; None where that cannot be read."""
     try:
         with Image.open(path, formats=formats()) as image:

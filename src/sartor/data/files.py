@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -25,17 +26,20 @@ from torch import Tensor
 from sartor.core.errors import BadInput
 from sartor.core.task import Labels
 from sartor.data.alike import Prints
+from sartor.data.archive import BROKEN, Inside
 from sartor.data.base import Images, Index, Skipped, Tick, shown
+from sartor.data.cache import Cache, Result, Stamp
 from sartor.data.decode import in_order, shorter_side, workers
 from sartor.data.labels import counts, task_for
 from sartor.data.picture import Unusable, sized, square
-from sartor.data.sources.arrays import LEAST_SIDE, Arrays
+from sartor.data.sources.arrays import LEAST_SIDE, Arrays, room
 from sartor.data.sources.base import SIDES, Wish
 from sartor.data.split import check_counts
 
 _MEMORY_SHARE = 0.25  # of the physical memory that decoded images may take
 _HEADERS = 2000  # files whose size is looked at to choose the image side
 Mask = NDArray[np.bool_]
+File = Path | Inside
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +48,17 @@ class Listing:
 
     root: Path
     name: str
-    paths: list[Path]
+    paths: Sequence[File]
     labels: Labels
     class_names: tuple[str, ...]
     skipped: list[Skipped]
     test: Mask | None = None
     val: Mask | None = None
 
-    def check(self) -> None:
-        """Refuse what cannot be split, as early as it is known."""
+    def check(self, whole: bool = False) -> None:
+        """Refuse what cannot be split, as early as it is known; of what stays `whole` any image will do."""
+        if whole and self.paths:
+            return
         unusable = _unusable(self.skipped)
         note = f" {len(unusable)} files cannot be used, such as {_told(unusable[0])}." if unusable else ""
         own = [mask for mask in self.marks().values() if mask is not None]
@@ -74,6 +80,51 @@ class Listing:
     def marks(self) -> dict[str, Mask | None]:
         """Which files are for one split only."""
         return {"test": self.test, "val": self.val}
+
+
+@final
+class Mapped(Images):
+    """Images too many for the memory, in a cache on the disk: read from there, or from the GPU where they fit."""
+
+    def __init__(
+        self, cache: Cache, rows: Index, labels: Labels, class_names: Sequence[str], *, name: str, digest: str,
+        test: Index | None, val: Index | None, skipped: Sequence[Skipped], native: int, files: Sequence[str],
+    ) -> None:  # fmt: skip
+        self.name, self.labels, self.class_names, self.skipped = name, labels, tuple(class_names), tuple(skipped)
+        self.task = task_for(labels, class_names, cache.pixels.shape[-1], 3)
+        self.test, self.val, self.native, self.digest_of = test, val, native, "files"
+        self.files, self.sizes, self.kept_in = files, np.asarray(cache.sizes[rows]), cache.folder
+        self._cache, self._rows, self._digest = cache, rows, digest
+        self._copies: dict[torch.device, Tensor] = {}
+
+    def pixels(self, index: Index) -> Tensor:
+        """A copy of the images at `index`."""
+        return torch.from_numpy(np.asarray(self._cache.pixels[self._rows[index]]))
+
+    def resident(self, device: str | torch.device) -> Tensor | None:
+        """All pixels on a GPU that has room for them, copied there once."""
+        device = torch.device(device)
+        if device.type == "cpu":
+            return None
+        if device not in self._copies:
+            shape = (len(self), *self._cache.pixels.shape[1:])
+            if not room(device, int(np.prod(shape, dtype=np.int64))):
+                return None
+            whole = torch.empty(shape, dtype=torch.uint8, device=device)
+            for start in range(0, len(self), 4096):
+                index = np.arange(start, min(start + 4096, len(self)))
+                whole[start : start + 4096] = self.pixels(index).to(device)
+            self._copies[device] = whole
+        return self._copies[device]
+
+    def prints(self) -> Prints:
+        """As they were taken when the images were decoded."""
+        held = self._cache.prints
+        return Prints(*(np.asarray(getattr(held, name)[self._rows]) for name in Prints.__slots__))
+
+    def digest(self) -> str:
+        """Of names, sizes and labels."""
+        return self._digest
 
 
 @final
@@ -125,26 +176,72 @@ class Decoded(Images):
 def open_files(listing: Listing, wish: Wish, memory: int | None = None) -> Images:
     """Decode every file once; keep the pixels if they take at most `memory` bytes (a quarter of the machine's)."""
     with _without_warnings():
-        listing.check()
+        listing.check(wish.whole)
         native = _native(listing)
         side = wish.image if wish.image is not None else photo_side(native, wish.largest)
         keep = len(listing.paths) * 3 * side * side <= (memory if memory is not None else memory_limit())
-        read, usable = _decode_all(listing, side, keep, wish.tick)
-        usable.check()
+        cache = Cache.of([stamp(path, listing.root) for path in listing.paths], side)
+        read, usable = (
+            _decode_all(listing, side, keep, wish.tick)
+            if cache is None
+            else _cached(listing, side, keep, cache, wish.tick)
+        )
+        usable.check(wish.whole)
     marks = {name: None if mask is None else np.flatnonzero(mask) for name, mask in usable.marks().items()}
     about: dict[str, Any] = {"name": usable.name, "skipped": usable.skipped, "native": native, **marks}
     about |= {"files": [shown(os.path.relpath(p, usable.root)) for p in usable.paths], "sizes": read.sizes}
     if read.pixels is not None:
-        return Arrays(torch.from_numpy(read.pixels), usable.labels, usable.class_names, **about)
+        held = Arrays(torch.from_numpy(read.pixels), usable.labels, usable.class_names, **about)
+        held.kept_in = None if cache is None else cache.folder
+        return held
+    if cache is not None:
+        del about["sizes"]
+        rows, digest = np.flatnonzero(cache.usable), _digest(usable, side)
+        return Mapped(cache, rows, usable.labels, usable.class_names, digest=digest, **about)
     return Decoded(
         partial(_decode_again, usable.paths, side), (3, side), usable.labels, usable.class_names,
         digest=_digest(usable, side), digest_of="files", threads=workers(), prints=read.prints, **about,
     )  # fmt: skip
 
 
-def _decode_again(paths: Sequence[Path], side: int, i: int) -> NDArray[np.uint8]:
+def stamp(path: File, root: Path) -> Stamp:
+    """What a file is known by."""
+    if isinstance(path, Inside):
+        return os.path.relpath(path, root), path.size, path.changed
+    status = path.stat()
+    return os.path.relpath(path, root), status.st_size, status.st_mtime_ns
+
+
+def _readable(path: File) -> Path | io.BytesIO:
+    """What a decoder opens."""
+    if not isinstance(path, Inside):
+        return path
     try:
-        return square(paths[i], side)
+        return io.BytesIO(path.read())
+    except BROKEN as error:
+        raise Unusable(f"damaged: {error}") from error
+
+
+def _cached(listing: Listing, side: int, keep: bool, cache: Cache, tick: Tick) -> tuple[_Read, Listing]:
+    """The same as `_decode_all`, with what was decoded before from the disk."""
+    failed = cache.fill(lambda i: _attempt(listing.paths[i], side), tick)
+    skipped = [Skipped(shown(os.path.relpath(listing.paths[i], listing.root)), why) for i, why in failed.items()]
+    _check_most(listing, len(listing.paths) - len(failed), [*listing.skipped, *skipped])
+    rows, usable = np.flatnonzero(cache.usable), listing.only(cache.usable, [*listing.skipped, *skipped])
+    pixels = np.asarray(cache.pixels[rows]) if keep else None
+    return _Read(pixels, None, np.asarray(cache.sizes[rows])), usable
+
+
+def _attempt(path: File, side: int) -> Result:
+    try:
+        return sized(_readable(path), side)
+    except Unusable as error:
+        return str(error)
+
+
+def _decode_again(paths: Sequence[File], side: int, i: int) -> NDArray[np.uint8]:
+    try:
+        return square(_readable(paths[i]), side)
     except Unusable as error:  # it was readable when the files were opened
         raise BadInput(
             f"{shown(paths[i])} must stay as it was while Sartor runs, but now: {error}. Restore the file, "
@@ -156,8 +253,8 @@ def _digest(listing: Listing, side: int) -> str:
     """sha256 over the names, sizes and labels of the files: reading many gigabytes again would take too long."""
     sha = hashlib.sha256(repr((side, listing.class_names)).encode())
     for path, label in zip(listing.paths, listing.labels.tolist(), strict=True):
-        name = os.path.relpath(path, listing.root)
-        sha.update(os.fsencode(name) + f"\0{path.stat().st_size}\0{label}\0".encode())
+        name, size, _ = stamp(path, listing.root)
+        sha.update(os.fsencode(name) + f"\0{size}\0{label}\0".encode())
     return sha.hexdigest()
 
 
@@ -170,9 +267,16 @@ def _native(listing: Listing) -> int:
     """The median of the images' shorter sides, from the headers of some."""
     spaced = np.linspace(0, len(listing.paths) - 1, min(_HEADERS, len(listing.paths))).round().astype(int)
     with ThreadPoolExecutor(workers()) as pool:
-        sides = list(in_order(pool, lambda i: shorter_side(listing.paths[i]), spaced.tolist()))
+        sides = list(in_order(pool, lambda i: _side(listing.paths[i]), spaced.tolist()))
     known = [side for side in sides if side is not None]
     return int(np.median(known)) if known else 0
+
+
+def _side(path: File) -> int | None:
+    try:
+        return shorter_side(_readable(path))
+    except Unusable:
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,12 +295,9 @@ def _decode_all(listing: Listing, side: int, keep: bool, tick: Tick) -> tuple[_R
     prints: list[Prints] = []
     sizes = np.zeros((total, 2), np.int32)
 
-    def attempt(path: Path) -> tuple[NDArray[np.uint8] | Prints, tuple[int, int]] | str:
-        try:
-            pixels, size = sized(path, side)
-            return pixels if keep else Prints.of(pixels[None]), size
-        except Unusable as error:
-            return str(error)
+    def attempt(path: File) -> tuple[NDArray[np.uint8] | Prints, tuple[int, int]] | str:
+        found = _attempt(path, side)
+        return found if isinstance(found, str) or keep else (Prints.of(found[0][None]), found[1])
 
     with ThreadPoolExecutor(workers()) as pool:
         for k, (path, result) in enumerate(zip(listing.paths, in_order(pool, attempt, listing.paths), strict=True)):
@@ -210,6 +311,13 @@ def _decode_all(listing: Listing, side: int, keep: bool, tick: Tick) -> tuple[_R
                     out[good] = kept
                 usable[k], good = True, good + 1
             tick("decoding images", k + 1, total)
+    _check_most(listing, good, skipped)
+    read = _Read(out[:good] if keep else None, Prints.joined(prints) if prints else None, sizes[:good])
+    return read, listing.only(usable, skipped)
+
+
+def _check_most(listing: Listing, good: int, skipped: Sequence[Skipped]) -> None:
+    """Refuse a listing of which most is no image."""
     failed = _unusable(skipped)
     if len(failed) > good:
         some = ", ".join(map(_told, failed[:3]))
@@ -217,8 +325,6 @@ def _decode_all(listing: Listing, side: int, keep: bool, tick: Tick) -> tuple[_R
             f"at least half of the images in {shown(listing.root)} must be usable, but {len(failed)} of "
             f"{len(failed) + good} are not: {some}. Replace or remove these files."
         )
-    read = _Read(out[:good] if keep else None, Prints.joined(prints) if prints else None, sizes[:good])
-    return read, listing.only(usable, skipped)
 
 
 def _unusable(skipped: Sequence[Skipped]) -> list[Skipped]:

@@ -13,17 +13,20 @@ from sartor.data.naming import OBJECT, is_code
 from sartor.data.sources.arrays import check_side
 from sartor.data.sources.base import SIDES, Source, Wish
 
-_ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".7z", ".rar", ".zst")
+_ARCHIVES = (".gz", ".bz2", ".xz", ".7z", ".rar", ".zst")
 _PICKLES = (".pkl", ".pickle", ".pt", ".pth")
 
 
-def open_data(given: object, image: int | None = None, tick: Tick = silent, largest: int = SIDES[-1]) -> Images:
+def open_data(
+    given: object, image: int | None = None, tick: Tick = silent, largest: int = SIDES[-1], whole: bool = False
+) -> Images:
     """Open `given`, with images of `image` x `image` pixels; None keeps an array's size and chooses that of photos.
 
     The size chosen for photos follows their own sizes, up to `largest`. Names such as `digits` go before folders called
     so; write ``./digits`` for the folder. ``package.module:name`` is called, if it can be, and what it gives is opened.
+    `whole` says that no splits will be drawn.
     """
-    wish = Wish(check_side(image), largest, tick)
+    wish = Wish(check_side(image), largest, tick, whole)
     if isinstance(given, str) and not given.strip():
         raise BadInput("data must be named, but the name is empty: give a folder (. is this one), or a name as digits.")
     if isinstance(given, str) and given.startswith(OBJECT):
@@ -88,7 +91,7 @@ def _refusal(given: object, accepted: str) -> BadInput:
     ending = given.suffix.lower()
     if ending in _ARCHIVES:
         return BadInput(
-            f"data must be a folder, but {shown(given)} is an archive. Unpack it first, then give the folder."
+            f"{shown(given)} is an archive that is not read in place. Unpack it, or make it a .zip or .tar."
         )
     if ending in _PICKLES:
         return BadInput(

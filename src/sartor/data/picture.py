@@ -11,6 +11,7 @@ predict.py, which classifies images with ONNX Runtime: ``python model/predict.py
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import sys
 import threading
@@ -51,12 +52,12 @@ def formats() -> tuple[str, ...]:
     return tuple(name for name in Image.ID if name not in _REFUSED)
 
 
-def square(path: Path, side: int, channels: int = 3) -> NDArray[np.uint8]:
-    """The picture in `path` as uint8 (channels, side, side), RGB or grey; `Unusable` says why it cannot be had."""
+def square(path: Path | io.BytesIO, side: int, channels: int = 3) -> NDArray[np.uint8]:
+    """The picture in a file, or its content, as uint8 (channels, side, side), RGB or grey; `Unusable` says why not."""
     return sized(path, side, channels)[0]
 
 
-def sized(path: Path, side: int, channels: int = 3) -> tuple[NDArray[np.uint8], tuple[int, int]]:
+def sized(path: Path | io.BytesIO, side: int, channels: int = 3) -> tuple[NDArray[np.uint8], tuple[int, int]]:
     """The same, and the width and height that it has in the file."""
     try:
         with Image.open(path, formats=formats()) as image:
@@ -95,7 +96,7 @@ def classify(images: Iterable[str | Path], model: str | Path | None = None) -> l
     labels, (channels, side) = json.loads(about["labels"]), entry.shape[1:3]
     for image in images:
         pixels = square(Path(image), side, channels)[None].astype(np.float32)
-        logits = session.run(None, {entry.name: pixels})[0][0].astype(np.float64)
+        logits = session.run(None, {entry.name: pixels})[0][0].astype(np.float64) / float(about.get("temperature", 1))
         if about["task"] == "multi-label":
             chances = 1 / (1 + np.exp(-logits))
         else:
@@ -159,7 +160,7 @@ def _eight_bits(image: Image.Image) -> NDArray[np.uint8]:
     return np.asarray(np.rint(values), np.uint8)
 
 
-def _reason(error: Exception, path: Path) -> str:
+def _reason(error: Exception, path: Path | io.BytesIO) -> str:
     """A short reason without the path, which is named beside it."""
     if isinstance(error, PermissionError):
         return "no permission to read it"
@@ -167,13 +168,13 @@ def _reason(error: Exception, path: Path) -> str:
         return f"too large: more than {MOST_PIXELS // 10**6} million pixels"
     if isinstance(error, UnidentifiedImageError):
         return "not an image that can be read" if _size(path) else "an empty file"
-    text = str(error).replace(str(path), path.name).strip().splitlines()
+    text = str(error).replace(str(path), getattr(path, "name", "the file")).strip().splitlines()
     return f"damaged: {text[0][:200]}" if text else f"damaged: {type(error).__name__}"
 
 
-def _size(path: Path) -> Any:
+def _size(path: Path | io.BytesIO) -> Any:
     try:
-        return path.stat().st_size
+        return len(path.getbuffer()) if isinstance(path, io.BytesIO) else path.stat().st_size
     except OSError:
         return None
 

@@ -5,6 +5,7 @@ Nothing here is a pickle, so a model folder from elsewhere can be opened safely.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -198,17 +199,21 @@ def write_labels(folder: str | Path, names: Sequence[str]) -> None:
 class OnnxModel:
     """An exported network, ready to classify: pixels 0..255 in, logits out; the task makes probabilities of them."""
 
-    def __init__(self, path: str | Path, threads: int = 1) -> None:
-        self.path = Path(path)
-        _refuse_external_data(self.path)
-        self._session = session(self.path, threads)
+    def __init__(self, path: str | Path | bytes, threads: int = 1) -> None:
+        if isinstance(path, bytes):  # the file's content, of one's own
+            self.path, self._session = Path("the model"), session(path, threads)
+        else:
+            self.path = Path(path)
+            _refuse_external_data(self.path)
+            self._session = session(self.path, threads)
         inputs, outputs = self._session.get_inputs(), self._session.get_outputs()
         if len(inputs) != 1 or len(outputs) != 1 or len(inputs[0].shape) != 4 or inputs[0].type != "tensor(float)":
             raise BadInput(
-                f"{path} must take one float32 image batch (B, C, S, S) and give one output; export it again."
+                f"{self.path} must take one float32 image batch (B, C, S, S) and give one output; export it again."
             )
         self._input = inputs[0].name
         self.shape: tuple[int, ...] = tuple(inputs[0].shape[1:])  # (C, S, S)
+        self.temperature = _temperature(self._session.get_modelmeta().custom_metadata_map, self.path)
 
     def logits(self, images: ArrayLike) -> Floats:
         """The logits (B, classes) of images (B, C, S, S) with values 0..255."""
@@ -223,6 +228,15 @@ class OnnxModel:
             raise BadInput(f"pixels must lie in 0..255, but range from {pixels.min():g} to {pixels.max():g}.")
         out: Floats = self._session.run(None, {self._input: pixels})[0]
         return out
+
+
+def _temperature(metadata: Mapping[str, str], path: Path) -> float:
+    """What the logits are divided by before they become probabilities: 1 where the file does not say."""
+    text = metadata.get("temperature", "1")
+    with contextlib.suppress(ValueError):
+        if 0 < float(text) < float("inf"):
+            return float(text)
+    raise BadInput(f"{path}: the temperature in its metadata must be a number above 0, but is {text!r}.")
 
 
 def _refuse_external_data(path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from sartor.core.config import read_toml
+from sartor.deploy.export import OnnxModel
 from sartor.deploy.timing import interval
 from sartor.pipeline.options import share_of
 from sartor.pipeline.proof import Decision
@@ -14,6 +15,7 @@ from sartor.runs.schema import (
     BaselineFile,
     CompareFile,
     CompressionFile,
+    EvaluationFile,
     ModelFile,
     Preprocessing,
     SplitsFile,
@@ -82,6 +84,24 @@ def trained(d: Decision) -> Iterator[Line]:
             yield same(f"training.json: {name} {told.metric} is a percentage", True, 0 <= share <= 100)
     every = [*splits.train, *splits.val, *splits.test]
     yield same("splits.json: no image in two splits", len(every), len(set(every)))
+
+
+def evaluated(d: Decision) -> Iterator[Line]:
+    """evaluation.json against training.json, the splits and the model file; runs before it have none."""
+    if not (d.f.cut.path / EvaluationFile.NAME).is_file():
+        return
+    path, trained, splits = d.f.cut.path / EvaluationFile.NAME, d.f.cut.load(TrainingFile), d.f.base.load(SplitsFile)
+    told = d.f.cut.load(EvaluationFile).checked(path)
+    yield same("evaluation.json: the test accuracy of training.json", trained.test_accuracy, told.value)
+    yield same("evaluation.json: class by class as training.json", trained.per_class, told.per_class)
+    yield same("evaluation.json: the classes and test images", (splits.classes, len(splits.test)),
+               (told.classes, told.images))  # fmt: skip
+    if told.confusion is not None:
+        right = sum(n for a, b, n in told.confusion if a == b)
+        yield same("evaluation.json: its confusions are all images", told.images, sum(n for *_, n in told.confusion))
+        yield close("evaluation.json: its confusions give the accuracy", 100 * right / max(1, told.images), told.value)
+    divisor = OnnxModel(d.f.cut.path / "model/model.onnx").temperature
+    yield close("model.onnx: the temperature of evaluation.json", told.reliability.temperature, divisor, 1e-5)
 
 
 def model(d: Decision) -> Iterator[Line]:

@@ -28,6 +28,7 @@ from sartor.data.naming import describe
 from sartor.deploy.export import export_onnx, metadata_of, save_weights, write_predict, write_preprocessing
 from sartor.engine import checkpoint
 from sartor.engine.evaluate import accuracy, outputs
+from sartor.engine.judgement import by_halves, judged, reliability, temperature
 from sartor.engine.network import Masks, settle_norms, train_network
 from sartor.engine.seeding import seeded
 from sartor.pipeline.context import Context
@@ -38,6 +39,7 @@ from sartor.runs.directory import Run, atomic, sha256
 from sartor.runs.progress import Bar, span
 from sartor.runs.schema import (
     AuditFile,
+    EvaluationFile,
     FrontierFile,
     ModelFile,
     Rule,
@@ -66,6 +68,8 @@ def data(c: Context) -> list[str]:
         "mean": list(c.feed.mean), "std": list(c.feed.std),
         "skipped": [{"name": s.name, "reason": s.reason} for s in c.images.skipped],
     })  # fmt: skip
+    if c.images.kept_in is not None:
+        c.run.log(f"the decoded images are kept for the next run, in {c.images.kept_in}; it may be deleted at any time")
     found = audit(c.images, c.splits)
     for line in found.lines():
         c.run.log(line)
@@ -319,10 +323,12 @@ def train(cut: Cut) -> list[str]:
     Where validation images are kept aside and training lowers their accuracy, the inherited weights are kept.
     A network that another budget of this search has trained is taken from there.
     """
-    c, arch, files = cut.context, chosen(cut.run), ["training.json", "model/trained.safetensors"]
+    c, arch = cut.context, chosen(cut.run)
+    files = ["training.json", "model/trained.safetensors", EvaluationFile.NAME]
     known = _trained_before(cut, arch)
     if known is not None:
         c.run.log(f"this network was trained before, in {known.path}: its weights are taken")
+        files = [name for name in files if (known.path / name).is_file()]  # older runs have no evaluation
         _copy(known, cut.run, files)
         return files
     with seeded(c.seeds.number("network")):
@@ -349,7 +355,7 @@ def train(cut: Cut) -> list[str]:
         after, kept = before, "inherited"
     cut.run.record(TrainingFile, {
         "history": history, "seconds": time.monotonic() - start, "inherited_val_accuracy": before, "kept": kept,
-        "metric": c.task.metric, "val_accuracy": after, **_tested(c, net), **begin.facts,
+        "metric": c.task.metric, "val_accuracy": after, **_tested(c, cut.run, net, everything), **begin.facts,
     })  # fmt: skip
     if c.run.writer:
         checkpoint.save(cut.run.path / "model/trained.safetensors", net.state_dict())
@@ -377,13 +383,26 @@ def _plans(cut: Cut) -> list[Path]:
     return sorted(p for p in cut.run.path.glob("search/network-*.plan.json") if p.name != own)
 
 
-def _tested(c: Context, net: nn.Module) -> dict[str, Any]:
-    """What the network gets right of the test images: of all, of every class, and of those that are no copies."""
+def _tested(c: Context, run: Run, net: nn.Module, everything: bool) -> dict[str, Any]:
+    """What the network gets right of the test images: of all, of every class, and of those that are no copies.
+
+    All about it goes into evaluation.json. The temperature is fitted on the validation images, or, where they were
+    trained on (`everything`), on each half of the test's to judge the other.
+    """
     net.eval()
     logits, labels = outputs(net, c.feed, c.splits.test)
-    by_class = c.task.by_class(logits, labels)
+    if everything:
+        heat, scaled = by_halves(c.task, logits, labels)
+    else:
+        heat = temperature(c.task, *outputs(net, c.feed, c.splits.val))
+        scaled = logits / heat
+    trust = reliability(c.task, logits, scaled, labels, heat, "test, by halves" if everything else "validation")
+    told = judged(logits, labels, c.images, c.splits.test, c.task, c.images.class_names, trust)
+    if run.writer:
+        run.save(told)
+    by_class = told.per_class
     found: dict[str, Any] = {
-        "test_accuracy": c.task.measure(logits, labels), "per_class": by_class,
+        "test_accuracy": told.value, "per_class": by_class,
         "balanced_accuracy": float(np.mean([value for value in by_class if value is not None])),
     }  # fmt: skip
     leaks = c.run.load(AuditFile).leaks if (c.run.path / AuditFile.NAME).is_file() else ()
@@ -425,7 +444,7 @@ def export(cut: Cut) -> list[str]:
         save_weights(net, folder / "weights.safetensors")
         # The certificate, which is made later, has the same two hashes, and this file's own.
         hashes = {"weights_sha256": sha256(folder / "weights.safetensors"), "data_sha256": c.images.digest()}
-        told = metadata_of(c.task, c.images.class_names, **hashes)
+        told = metadata_of(c.task, c.images.class_names, **hashes, **_heat(cut.run))
         error = export_onnx(c.deployed(net), c.task, folder / "model.onnx", told)
         write_predict(folder / "predict.py")
         write_preprocessing(folder / "preprocessing.json", c.task, c.feed.mean, c.feed.std, c.images.class_names)
@@ -435,6 +454,13 @@ def export(cut: Cut) -> list[str]:
         })  # fmt: skip
     names = ("model.onnx", "weights.safetensors", "arch.json", "preprocessing.json", "labels.json", "labels.txt")
     return [f"model/{name}" for name in (*names, "predict.py")]
+
+
+def _heat(run: Run) -> dict[str, str]:
+    """What the model file says of the divisor that calibrates its logits."""
+    if not (run.path / EvaluationFile.NAME).is_file():
+        return {}
+    return {"temperature": f"{run.load(EvaluationFile).reliability.temperature:.6g}"}
 
 
 def verify(cut: Cut) -> list[str]:

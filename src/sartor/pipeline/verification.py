@@ -72,8 +72,8 @@ def verify(path: Path, network: Callable[[], nn.Module], ask: Ask, space: Space 
     d = Decision(f)
     lines = [*signed(f.cut, ask.signed_by), *each("hashes", partial(hashes, f))]
     lines += each("certificate.json", partial(certified, f))
-    for check in (references.budgets, references.measured, references.trained, references.model,
-                  references.compressed, references.compared):  # fmt: skip
+    for check in (references.budgets, references.measured, references.trained, references.evaluated,
+                  references.model, references.compressed, references.compared):  # fmt: skip
         lines += each(f"files: {check.__name__}", partial(check, d))
     lines += each("proof", partial(_proof, d, space, ask))
     lines += each("model.onnx", partial(_onnx, f))

@@ -18,6 +18,7 @@ from sartor.report.sections.decisions import contributions, decisions, prices
 from sartor.report.sections.evidence import data, ranking, timing, training
 from sartor.report.sections.frontier import frontier
 from sartor.report.sections.headline import headline
+from sartor.report.sections.mistakes import mistakes
 from sartor.report.sections.network import network
 from sartor.report.sections.switches import switches
 from sartor.report.sections.trials import trials
@@ -33,7 +34,7 @@ _FOLDER = Path(__file__).parent
 # apply to a run returns None.
 SECTIONS: tuple[Callable[[Files], Any], ...] = (
     headline, compression, compare, trials, frontier, cells, switches,
-    decisions, why, ranking, timing, training, data, usage,
+    decisions, why, ranking, timing, training, mistakes, data, usage,
 )  # fmt: skip
 
 
@@ -72,4 +73,6 @@ def build(path: Path) -> Path:
 def _policy(script: str) -> str:
     """A content security policy: no network at all, and no script but the page's own, whatever the data contain."""
     digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode()
-    return f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; base-uri 'none'"
+    return (
+        f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; base-uri 'none'"
+    )

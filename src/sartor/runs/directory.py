@@ -356,3 +356,11 @@ def _own(path: Path) -> TextIO:
 
 
 _REDO = "Restore it, or delete stages.json's entry '{stage}' and later ones to compute them again."
+
+
+def cache_folder(kind: str) -> Path | None:
+    """Where something is kept for the next run: below SARTOR_CACHE, nowhere if that is empty, else the user's cache."""
+    given = os.environ.get("SARTOR_CACHE")
+    if given is not None:
+        return Path(given) / kind if given else None
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sartor" / kind

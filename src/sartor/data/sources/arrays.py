@@ -20,6 +20,7 @@ from sartor.data.sources.base import Source, Wish
 
 LEAST_SIDE = 8  # pixels: the smallest image the spaces are built for
 _GPU_SHARE = 0.4  # of a GPU's free memory that the pixels may take
+_LARGE_SHARE, _LEFT = 0.75, 24 << 30  # likewise of one that has this many bytes left for the training
 _LAYOUTS = "(N, H, W), (N, H, W, 1 or 3) or (N, 1 or 3, H, W)"
 
 
@@ -70,7 +71,7 @@ class Arrays(Images):
         if device.type == "cpu":
             return self._pixels
         if device not in self._copies:
-            if device.type == "cuda" and self._pixels.nbytes > _GPU_SHARE * torch.cuda.mem_get_info(device)[0]:
+            if not room(device, self._pixels.nbytes):
                 return None
             self._copies[device] = self._pixels.to(device)
         return self._copies[device]
@@ -78,6 +79,14 @@ class Arrays(Images):
     def digest(self) -> str:
         """sha256 over every pixel, label, class name and test index."""
         return pixel_digest(self._pixels, self.labels, self.class_names, self.test, self.val)
+
+
+def room(device: torch.device, size: int) -> bool:
+    """Whether a GPU has so many bytes for pixels: a share of what is free, or all of a large one but some."""
+    if device.type != "cuda":
+        return True
+    free = torch.cuda.mem_get_info(device)[0]
+    return size <= max(_GPU_SHARE * free, min(_LARGE_SHARE * free, free - _LEFT))
 
 
 def pixel_digest(
@@ -104,13 +113,13 @@ def from_arrays(
     image: int | None = None,
 ) -> Arrays:
     """Check arrays and make them one source; `x_test` and `y_test` become its own test split."""
-    pixels = _as_tensor(x, f"{name}: x")
+    pixels = as_tensor(x, f"{name}: x")
     y = _same_length(pixels, y, name, "x", "y")
     test: Index | None = None
     if (x_test is None) != (y_test is None):
         raise BadInput(f"{name}: x_test and y_test belong together, but only one of them was given. Give both or none.")
     if x_test is not None:
-        more = _as_tensor(x_test, f"{name}: x_test")
+        more = as_tensor(x_test, f"{name}: x_test")
         y_test = _same_length(more, y_test, name, "x_test", "y_test")
         if more.shape[1:] != pixels.shape[1:]:
             raise BadInput(
@@ -149,7 +158,7 @@ def fit_square(pixels: Tensor, side: int | None) -> Tensor:
     return pixels[..., top : top + side, left : left + side].contiguous()
 
 
-def _as_tensor(x: Any, what: str) -> Tensor:
+def as_tensor(x: Any, what: str) -> Tensor:
     """uint8 (N, C, H, W) from any accepted layout."""
     if isinstance(x, Tensor):
         x = x.detach().cpu().numpy()

@@ -18,6 +18,7 @@ class Wish:
     image: int | None = None
     largest: int = SIDES[-1]
     tick: Tick = silent
+    whole: bool = False  # nothing will be split off: a class may have a single image, and there may be one class
 
 
 class Source(ABC):

@@ -20,8 +20,8 @@ from sartor.data.decode import FOREIGN, is_image, suffixes
 from sartor.data.files import Listing, open_files
 from sartor.data.sources.base import Source, Wish
 
-_TRAIN, _TEST, _VAL = ("train", "training"), ("test", "testing"), ("val", "valid", "validation")
-_NOT_CLASSES = frozenset({"__MACOSX", "@eaDir", "lost+found"})
+TRAIN, TEST, VAL = ("train", "training"), ("test", "testing"), ("val", "valid", "validation")
+NOT_CLASSES = frozenset({"__MACOSX", "@eaDir", "lost+found"})
 
 
 @final
@@ -68,11 +68,11 @@ def _parts(root: Path, skipped: list[Skipped]) -> list[tuple[Path, bool]]:
     """The folders that hold the class folders, each with whether its images are for the test only."""
     folders = _sub_folders(root)
     by_name = {folder.name.lower(): folder for folder in folders}
-    train = next((by_name[name] for name in _TRAIN if name in by_name), None)
-    if train is None or set(by_name) - {*_TRAIN, *_TEST, *_VAL} or not _sub_folders(train):
+    train = next((by_name[name] for name in TRAIN if name in by_name), None)
+    if train is None or set(by_name) - {*TRAIN, *TEST, *VAL} or not _sub_folders(train):
         return [(root, False)]
     held_out: list[Path] = []
-    for folder in (by_name[name] for name in (*_TEST, *_VAL) if name in by_name):
+    for folder in (by_name[name] for name in (*TEST, *VAL) if name in by_name):
         if _sub_folders(folder):
             held_out.append(folder)
         else:
@@ -89,7 +89,7 @@ def _sub_folders(folder: Path) -> list[Path]:
         raise BadInput(
             f"{shown(folder)} must be readable, but there is no permission. Change its permissions."
         ) from error
-    visible = [name for name in names if not name.startswith(".") and name not in _NOT_CLASSES]
+    visible = [name for name in names if not name.startswith(".") and name not in NOT_CLASSES]
     return [path for name in sorted(visible, key=os.fsencode) if (path := folder / name).is_dir()]
 
 

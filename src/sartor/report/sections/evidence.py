@@ -9,7 +9,7 @@ from sartor.core.units import Kind
 from sartor.report import figures
 from sartor.report.figures import Plot, Scale
 from sartor.report.files import Files
-from sartor.report.text import Html, Unit, amount, number, percent_suffix, seconds
+from sartor.report.text import Html, Unit, amount, number, percent_suffix, seconds, wilson
 from sartor.runs.schema import (
     AuditFile,
     Calibration,
@@ -17,6 +17,7 @@ from sartor.runs.schema import (
     Device,
     Epoch,
     Estimate,
+    EvaluationFile,
     SplitsFile,
     StagesFile,
     TimingSummary,
@@ -198,14 +199,24 @@ def data(files: Files) -> dict[str, Any] | None:
 
 
 def _per_class(files: Files, audit: AuditFile | None) -> dict[str, Any] | None:
-    """How many images every class has and what is right of its test images, the worst first."""
-    trained = files.own(TrainingFile)
+    """How many images every class has and what is right of its test images with its interval, the worst first."""
+    trained, judged = files.own(TrainingFile), files.own(EvaluationFile)
     if audit is None or trained is None or trained.per_class is None:
         return None
-    found = zip(audit.classes, audit.per_class, trained.per_class, strict=False)
+    tested = judged.counts if judged and trained.metric == "accuracy" else (0,) * len(audit.classes)
+    found = zip(audit.classes, audit.per_class, trained.per_class, tested, strict=False)
     rows = sorted(found, key=lambda row: -1.0 if row[2] is None else row[2])[:_CLASSES]
     balanced = trained.balanced_accuracy
     return {
-        "rows": [(name, number(count), "" if value is None else f"{value:.1f} %") for name, count, value in rows],
+        "rows": [(name, number(count), "" if value is None else f"{value:.1f} %", _interval(value, n))
+                 for name, count, value, n in rows],
         "mean": None if balanced is None else f"{balanced:.1f} %", "metric": trained.metric,
     }  # fmt: skip
+
+
+def _interval(value: float | None, images: int) -> str:
+    """The 95 % interval of the share of so many images."""
+    if value is None or not images:
+        return ""
+    low, high = wilson(value / 100, images)
+    return f"{100 * low:.1f} to {100 * high:.1f} %"

@@ -44,6 +44,9 @@ from sartor.runs.schema.compression import PruningRound as PruningRound
 from sartor.runs.schema.compression import RoundsFile as RoundsFile
 from sartor.runs.schema.compression import Totals as Totals
 from sartor.runs.schema.compression import Width as Width
+from sartor.runs.schema.evaluation import EvaluationFile as EvaluationFile
+from sartor.runs.schema.evaluation import Mistake as Mistake
+from sartor.runs.schema.evaluation import Reliability as Reliability
 from sartor.runs.schema.search import Calibration as Calibration
 from sartor.runs.schema.search import Correction as Correction
 from sartor.runs.schema.search import Environment as Environment

@@ -1,0 +1,134 @@
+"""Decoded images kept on the disk: one memory-mapped file of uint8, made once by several threads, for later runs too.
+
+A folder `images/KEY` of the user's cache (SARTOR_CACHE) belongs to a list of files at one side; the key is made of
+their names, sizes and times of change, so that a file that changes makes another. Every image has a state: to do,
+usable or not. It is marked after its pixels are written: what was killed in the middle is taken up from there.
+Nothing in it is needed: deleting the folder costs the time of decoding.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sartor.data.alike import Prints
+from sartor.data.base import Tick
+from sartor.data.decode import in_order, workers
+from sartor.runs.directory import cache_folder
+
+LEAST = 2000  # files below which decoding again takes no longer than a look
+_SHARE = 0.5  # of the disk's free space that images may take
+_CHUNK = 32  # images that a thread decodes before it marks them
+_FORMAT = 1
+_TO_DO, _USABLE, _UNUSABLE = 0, 1, 2
+Stamp = tuple[str, int, int]  # a file's name, its size, and when it was changed
+Result = tuple[NDArray[np.uint8], tuple[int, int]] | str  # pixels with the size that they had, or why there are none
+
+
+@dataclass(frozen=True, eq=False)
+class Cache:
+    """The maps of one list of files; rows are the files, usable or not."""
+
+    folder: Path
+    pixels: NDArray[np.uint8]  # (N, 3, S, S)
+    state: NDArray[np.uint8]
+    sizes: NDArray[np.int32]
+    prints: Prints
+
+    @classmethod
+    def of(cls, stamps: Sequence[Stamp], side: int) -> Cache | None:
+        """The cache of these files, new or as it was left; None where none is kept, or the disk has no room for one."""
+        root = cache_folder("images")
+        if root is None or len(stamps) < LEAST:
+            return None
+        sha = hashlib.sha256(repr((_FORMAT, side)).encode())
+        for name, size, changed in stamps:
+            sha.update(os.fsencode(name) + f"\0{size}\0{changed}\0".encode())
+        folder, count = root / sha.hexdigest()[:24], len(stamps)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            if count * 3 * side * side > _SHARE * shutil.disk_usage(folder).free and not (folder / "pixels").exists():
+                return None
+            return cls(folder, *cls._maps(folder, count, side))
+        except OSError:  # a disk that takes no files: the images are decoded again and again
+            return None
+
+    @staticmethod
+    def _maps(folder: Path, count: int, side: int) -> tuple[Any, Any, Any, Prints]:
+        def mapped(name: str, kind: Any, *shape: int) -> Any:
+            path = folder / name
+            wanted = count * int(np.prod(shape, dtype=np.int64)) * np.dtype(kind).itemsize
+            with path.open("ab") as file:
+                if file.tell() != wanted:  # new, or of a kill while it was made
+                    file.truncate(wanted)
+            return np.memmap(path, kind, "r+", shape=(count, *shape))
+
+        prints = Prints(
+            mapped("exact", np.uint64), mapped("form", np.float32, 63), mapped("blank", np.bool_),
+            mapped("plain", np.bool_),
+        )  # fmt: skip
+        return (
+            mapped("pixels", np.uint8, 3, side, side), mapped("state", np.uint8), mapped("sizes", np.int32, 2), prints,
+        )  # fmt: skip
+
+    @property
+    def usable(self) -> NDArray[np.bool_]:
+        """Which files are images."""
+        return np.asarray(self.state == _USABLE)
+
+    def fill(self, decode: Callable[[int], Result], tick: Tick) -> dict[int, str]:
+        """Decode what is still to do; of every file that cannot be used, why. A second process waits for the first."""
+        with self._held():
+            todo, total = np.flatnonzero(self.state == _TO_DO), len(self.state)
+            told, lock = self.folder / "unusable.jsonl", threading.Lock()
+            with told.open("a", encoding="utf-8") as log, ThreadPoolExecutor(workers()) as pool:
+
+                def work(chunk: NDArray[np.int64]) -> int:
+                    good = []
+                    for i in chunk.tolist():
+                        found = decode(i)
+                        if isinstance(found, str):
+                            with lock:
+                                log.write(json.dumps([i, found]) + "\n")
+                                log.flush()
+                            self.state[i] = _UNUSABLE
+                        else:
+                            self.pixels[i], self.sizes[i] = found
+                            good.append(i)
+                    self._print(np.array(good, np.int64))
+                    return len(chunk)
+
+                done = total - len(todo)
+                for count in in_order(pool, work, np.split(todo, range(_CHUNK, len(todo), _CHUNK)), 4 * workers()):
+                    done += count
+                    tick("decoding images", done, total)
+            lines = told.read_text(encoding="utf-8").splitlines()
+        reasons = {int(i): str(why) for i, why in map(json.loads, lines)}
+        return {int(i): reasons.get(int(i), "cannot be read") for i in np.flatnonzero(self.state == _UNUSABLE)}
+
+    def _print(self, rows: NDArray[np.int64]) -> None:
+        """What finds images again, and the mark that they are done."""
+        if len(rows):
+            found = Prints.of(self.pixels[rows])
+            for name in Prints.__slots__:
+                getattr(self.prints, name)[rows] = getattr(found, name)
+            self.state[rows] = _USABLE
+
+    @contextlib.contextmanager
+    def _held(self) -> Iterator[None]:
+        with (self.folder / ".lock").open("a") as handle:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
