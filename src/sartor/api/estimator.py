@@ -54,6 +54,7 @@ class SartorClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # 
         costs: Any = None,
         solver: str | Group | Solver | type[Solver] | None = None,
         runtime: str | Runtime | type[Runtime] | None = None,
+        target: str | None = None,
         time: str | float | None = None,
         effort: Effort | None = None,
         device: Device | None = None,
