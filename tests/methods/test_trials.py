@@ -3,6 +3,7 @@
 from dataclasses import replace
 from multiprocessing import active_children
 from multiprocessing.connection import Connection
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -181,9 +182,11 @@ def test_side_by_side_ends_as_one_after_the_other(climbed, tmp_path, monkeypatch
     assert not active_children()
 
 
-def test_what_cannot_be_sent_is_tried_here():
-    said = []
-    assert Crew.of(lambda: None, 2, said.append) is None
+def test_what_cannot_be_sent_is_tried_here(tmp_path, monkeypatch):
+    job, said = tiny.job(tmp_path), []
+    monkeypatch.setattr(type(job.run), "log", lambda self, text: said.append(text))
+    unsendable = replace(job, feed=replace(job.feed, images=SimpleNamespace(sent=lambda: None, task=job.task)))
+    assert Crew.of(unsendable, Trials().recipe(0), 2) is None
     assert "one after the other" in said[0]
 
 

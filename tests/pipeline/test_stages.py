@@ -168,7 +168,7 @@ def test_a_gpu_is_used_where_there_is_one(monkeypatch):
         assert Fit(data="digits").device == device
 
 
-@pytest.mark.parametrize(("time", "sample", "rounds"), [(60, 60, 8), (300, 120, 15), (3600, 240, 15)])
+@pytest.mark.parametrize(("time", "sample", "rounds"), [(60, 60, 6), (300, 120, 8), (3600, 240, 15)])
 def test_a_short_time_prices_fewer_parts(time, sample, rounds):
     made = Fit(data="digits", time=time, budgets={"latency": 1.0}).made_costs()["latency"]
     assert (made.sample, made.rounds) == (sample, rounds)

@@ -40,6 +40,7 @@ class Job:
     seconds: float | None = None  # that the search may take; None: as long as its options say
     began: float = field(default_factory=time.monotonic)
     limits: tuple[Limit, ...] = ()  # the budgets and the space's rules, for a method that looks inside them only
+    prepared: object = None  # what `Method.prepare` began
 
     def __post_init__(self) -> None:
         hubs(self.space.choices)  # before anything is trained: no score can be learnt where a choice needs two others
@@ -107,6 +108,14 @@ class Method(ABC):
     switches: ClassVar[bool] = False
     home: ClassVar[str] = "mobile"  # the space that is searched where none is named
     share: ClassVar[float] = 0.22  # of the time; the rest belongs to the network that comes out
+
+    def share_on(self, device: str) -> float:
+        """Of the time, on a kind of device."""
+        return self.share
+
+    def prepare(self, job: Job) -> object:
+        """Begin what takes a while to be ready, before the space is priced; the search finds it in its job."""
+        return None
 
     @abstractmethod
     def search(self, job: Job) -> Found:

@@ -127,14 +127,20 @@ class Search(Context):
     space: Space
     method: Method
 
-    def job(self, limits: tuple[Limit, ...] = ()) -> Job:
+    @property
+    def share(self) -> float:
+        """The search's part of the time."""
+        return self.method.share_on(self.engine.device.type)
+
+    def job(self, limits: tuple[Limit, ...] = (), prepared: object = None) -> Job:
         """What a search method gets."""
-        seconds = None if self.clock.seconds is None else self.method.share * max(0.0, self.clock.left - _AFTER)
-        return Job(self.space, self.task, self.feed, self.splits, self.seeds, self.run, seconds, limits=limits)
+        seconds = None if self.clock.seconds is None else self.share * max(0.0, self.clock.left - _AFTER)
+        told: dict[str, Any] = {"limits": limits, "prepared": prepared}
+        return Job(self.space, self.task, self.feed, self.splits, self.seeds, self.run, seconds, **told)
 
     def trained_for(self, seconds: float | None) -> float | None:
         """What a further budget may take of the seconds that a whole fit may: all but the search's share."""
-        return None if seconds is None else (1 - self.method.share) * seconds
+        return None if seconds is None else (1 - self.share) * seconds
 
     def config(self) -> dict[str, Any]:
         """Everything that decides the result."""

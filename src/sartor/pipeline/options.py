@@ -115,7 +115,7 @@ class Options:
         if seconds is None:
             return {}
         sample = min(_PARTS[1], max(_PARTS[0], round(_PARTS[1] * seconds / _AMPLE)))
-        return {"sample": sample, **({"rounds": 8} if seconds < _AMPLE / 4 else {})}
+        return {"sample": sample, "rounds": min(15, max(6, round(15 * seconds / _AMPLE)))}
 
     @property
     def largest_image(self) -> int:

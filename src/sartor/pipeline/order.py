@@ -33,10 +33,11 @@ def fit(options: Fit, out: Path, reporter: Reporter | None = None) -> Path:
     cut = FitCut(context, context.run, {n: float(v) for n, v in options.budgets.items()})
     with cut.run.locked():
         begin(context)
+        prepared = None if cut.run.done("search") else context.method.prepare(context.job())
         price(cut)
         stages.check(cut)
         names = (context.config()[group]["name"] for group in ("method", "space"))
-        cut.run.stage("search", lambda: stages.search(cut), f"search: {' on '.join(names)}")
+        cut.run.stage("search", lambda: stages.search(cut, prepared), f"search: {' on '.join(names)}")
         finish(cut)
     return cut.run.path
 

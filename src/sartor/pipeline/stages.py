@@ -105,10 +105,10 @@ def _tick(bar: Bar, name: str, done: int, total: int) -> None:
     bar.to(100 * done // total, name)
 
 
-def search(cut: FitCut) -> list[str]:
+def search(cut: FitCut, prepared: object = None) -> list[str]:
     """The method learns its score."""
     c = cut.context
-    job = c.job(cut.limits(cut.tables()))
+    job = c.job(cut.limits(cut.tables()), prepared)
     if job.seconds is not None:
         left, share = span(c.clock.left), span(job.seconds)
         c.run.log(f"of the {left} that are left, about {share} are the search's; most of the rest trains the network")

@@ -22,6 +22,7 @@ from sartor.engine.length import Length
 from sartor.engine.plan import seconds_per_step
 from sartor.engine.recipe import Recipe
 from sartor.engine.seeding import seeded
+from sartor.methods.base import Job
 from sartor.runs.directory import Run
 from sartor.runs.progress import Reporter
 from sartor.runs.schema import Pace, Trial
@@ -58,6 +59,11 @@ class Bench:
     path: Path  # of the run
     recipe: Recipe
     seconds: float | None  # of the whole search: no trial takes longer
+
+    @classmethod
+    def of(cls, job: Job, recipe: Recipe) -> Bench:
+        """A job's."""
+        return cls(job.space, job.feed, job.splits, job.run.path, recipe, job.seconds)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """An engine stays where it is: what is sent opens one on the same kind of device."""

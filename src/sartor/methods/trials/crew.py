@@ -25,6 +25,8 @@ import torch
 from sartor.core.errors import SartorError
 from sartor.data.files import memory_limit
 from sartor.engine.feed import Feed
+from sartor.engine.recipe import Recipe
+from sartor.methods.base import Job
 from sartor.methods.trials.bench import Bench, Work
 from sartor.runs.schema import Trial
 
@@ -63,14 +65,15 @@ class Crew:
             self.members[mine] = process
 
     @classmethod
-    def of(cls, bench: Bench, size: int, log: Callable[[str], object]) -> Crew | None:
+    def of(cls, job: Job, recipe: Recipe, wanted: int) -> Crew | None:
         """A crew, where there is to be more than one process and a bench can be sent to them."""
-        if size < 2:
+        wanted = size(job.feed, wanted)
+        if wanted < 2:
             return None
         try:
-            return cls(bench, size)
+            return cls(Bench.of(job, recipe), wanted)
         except (pickle.PicklingError, TypeError, AttributeError) as error:
-            log(f"networks are tried one after the other: they cannot be sent to other processes ({error})")
+            job.run.log(f"networks are tried one after the other: they cannot be sent to other processes ({error})")
             return None
 
     def train(self, works: Sequence[Work], late: Callable[[], bool]) -> Iterator[tuple[int, Trial]]:

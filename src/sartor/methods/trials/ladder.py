@@ -18,7 +18,7 @@ from sartor.engine.recipe import Recipe
 from sartor.insight.factors import drawn
 from sartor.methods.base import Job, start_file
 from sartor.methods.trials.bench import GROWTH, Bench, Work, trial_file
-from sartor.methods.trials.crew import Crew, size
+from sartor.methods.trials.crew import Crew
 from sartor.methods.trials.design import dearest, draw
 from sartor.predictors.likeness import Fit, fit_trials
 from sartor.runs.schema import Pace, Trial, TrialsFile
@@ -30,7 +30,7 @@ _STEPS = 80  # a shorter training tells little,
 _LADDER = 12  # and fewer networks need no third rung
 _SCARCE, _PLENTY = 10, 40  # epochs of the network that comes out: few, and many
 _USED = 0.85  # share of the time that is given to trainings; the rest builds, evaluates and fits
-_TIMED, _LOOKING = 5, 8.0  # networks whose steps are timed to plan the rungs, and seconds after which two are enough
+_TIMED, _LOOKING = 5, 4.0  # networks whose steps are timed to plan the rungs, and seconds after which it is enough
 _FOLDS = 5  # of the first rung, to see how well the score ranks networks that it was not fitted to
 _TRIES = 3  # scores drawn per network that is wanted: many have the same optimum
 
@@ -52,8 +52,7 @@ class Ladder:
         self, job: Job, recipe: Recipe, epochs: int, networks: int, rungs: int, processes: int, share: float
     ) -> None:
         self.job, self.rungs = job, rungs
-        self.bench = Bench(job.space, job.feed, job.splits, job.run.path, recipe, job.seconds)
-        self.size = size(job.feed, processes)
+        self.bench, self.processes = Bench.of(job, recipe), processes
         self.rest = (job.seconds or 0.0) * (1 - share) / share  # seconds for the network that comes out
         self.parse = drawn(job.space.draw(job.space.heaviest))
         self.trials: list[Trial] = []
@@ -72,22 +71,25 @@ class Ladder:
 
         Where a trial would be too short to tell anything, there are fewer.
         """
-        job, size = self.job, self.size if self.crew is not None else 1  # the crew gets ready while networks are timed
+        job, size = self.job, len(self.crew.members) if self.crew is not None else 1
         if job.engine.device.type == "cpu" and size > 1:
             job.engine.use_threads(max(1, job.engine.cores // size))
         begin, timed = time.monotonic(), list[tuple[float, float]]()
-        for candidate in self.candidates(0)[:: max(1, self.first // _TIMED)]:
+        for candidate in self.candidates(0)[
+            :: -max(1, self.first // _TIMED)
+        ]:  # a GPU may only have time for a drawn one
             timed.append(self.bench.pace(candidate.arch))
-            if job.engine.agree(time.monotonic() - begin > _LOOKING and len(timed) > 1):
+            if job.engine.agree(time.monotonic() - begin > _LOOKING):
                 break
         step = float(np.median([step for step, _ in timed]))  # the first steps of all are slow
-        ready = float(np.mean([ready for _, ready in timed])) / size
+        # Beside each other some get ready while others train: nothing is lost but the first's time.
+        ready = float(np.mean([ready for _, ready in timed]))
         seconds = _USED * max(job.began + (job.seconds or 0.0) - time.monotonic(), 0.5 * (job.seconds or 0.0))
         seconds = float(job.engine.agree(seconds))
         together = size if job.engine.device.type == "cpu" else 1  # steps share one GPU, but not one core
 
         def steps() -> float:
-            left = seconds - ready * _starts(self.first, self.rungs)
+            left = seconds - ready * (1 if size > 1 else _starts(self.first, self.rungs))
             return together * left / step / _units(self.first, self.rungs)
 
         while not given and self.first > _FEWEST and steps() < _STEPS:
@@ -102,8 +104,10 @@ class Ladder:
 
     @cached_property
     def crew(self) -> Crew | None:
-        """The processes that train side by side, started when they are first asked for."""
-        return Crew.of(self.bench, self.size, self.job.run.log)
+        """The processes that train side by side: those that were begun before the space was priced, or others now."""
+        if isinstance(self.job.prepared, Crew):
+            return self.job.prepared
+        return Crew.of(self.job, self.bench.recipe, self.processes)
 
     def close(self) -> None:
         """End what was started."""

@@ -17,8 +17,11 @@ from sartor.core.errors import BadInput
 from sartor.engine.recipe import Recipe
 from sartor.insight.ranking import quality
 from sartor.methods.base import Effort, Found, Job, Method
+from sartor.methods.trials.crew import Crew
 from sartor.methods.trials.ladder import Ladder
 from sartor.runs.codec import encode
+
+_SHARE_ON_GPU = 0.45
 
 
 @final
@@ -57,11 +60,20 @@ class Trials(Method):
             warmup=0.0, smoothing=self.smoothing, augment="light",
         )  # fmt: skip
 
+    def share_on(self, device: str) -> float:
+        """A GPU trains the network that comes out for hundreds of epochs: it can spare some."""
+        return self.share if device == "cpu" else _SHARE_ON_GPU
+
+    def prepare(self, job: Job) -> Crew | None:
+        """The processes that train networks side by side."""
+        return Crew.of(job, self.recipe(0), self.processes)
+
     def search(self, job: Job) -> Found:
         """All rungs; what was trained before an interruption is kept."""
         if self.epochs == 0:
             job.needs_time("method.epochs")
-        ladder = Ladder(job, self.recipe(0), self.epochs, self.networks, self.rungs, self.processes, self.share)
+        share = self.share_on(job.engine.device.type)
+        ladder = Ladder(job, self.recipe(0), self.epochs, self.networks, self.rungs, self.processes, share)
         with closing(ladder):
             for rung in range(ladder.rungs):
                 ladder.climb(rung)
