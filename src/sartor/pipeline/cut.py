@@ -139,7 +139,8 @@ class Cut(ABC):
         """What a network comes to as deployed: counted or measured once, for all processes."""
         c, found = self.context, None
         if c.run.writer:
-            limit = self.budgets.get(name)
+            # Without a table it is the given network, from which shares become budgets.
+            limit = None if table is None else self.budgets.get(name)
             found = c.costs[name].measure(
                 c.deployed(net), c.shape, file=file, table=table, limit=limit, say=self.run.log
             )
