@@ -34,7 +34,7 @@ def fit(
     data: object,
     *,
     out: str | Path | None = None,
-    latency: Amount | None = None,
+    latency: Amount | Mapping[str, Amount] | None = None,
     params: Amount | None = None,
     macs: Amount | None = None,
     memory: Amount | None = None,
@@ -44,7 +44,7 @@ def fit(
     costs: str | Group | Iterable[str | Cost | type[Cost]] | None = None,
     solver: str | Group | Solver | type[Solver] | None = None,
     runtime: str | Runtime | type[Runtime] | None = None,
-    target: str | None = None,
+    target: str | Mapping[str, str] | None = None,
     time: str | float | None = None,
     effort: Effort | None = None,
     device: Device | None = None,
@@ -66,7 +66,9 @@ def fit(
     `method`, `space`, `costs`, `solver` and `runtime`
     are names, ``"package.module:Class"``, classes or instances; ``method={"passes": 4}`` and the like set a group's own
     options, ``{"name": "xnas", "epochs": 20}`` both. `val` and `test` are the shares of images kept aside, `train`
-    the recipe of the network that comes out. The same call resumes an interrupted run.
+    the recipe of the network that comes out. `target` says where it will run (docs/targets.md): ``"ssh://pi@pi4"``, or
+    several at once, ``target={"laptop": "local", "pi": "ssh://pi@pi4"}`` with ``latency={"laptop": "5ms", "pi":
+    "20ms"}``. The same call resumes an interrupted run.
     """
     from sartor.pipeline.options import default_folder, from_mapping
     from sartor.pipeline.order import fit as run
@@ -86,13 +88,14 @@ def fit(
 def solve(
     run: str | Path,
     *,
-    latency: Amount | None = None,
+    latency: Amount | Mapping[str, Amount] | None = None,
     params: Amount | None = None,
     macs: Amount | None = None,
     memory: Amount | None = None,
     budgets: Mapping[str, Amount] | None = None,
     solver: str | Group | Solver | type[Solver] | None = None,
     data: object = None,
+    target: str | Mapping[str, str] | None = None,
     trust_code: bool = False,
     train: bool = True,
     quiet: bool | None = None,
@@ -101,6 +104,8 @@ def solve(
 
     With ``train=False`` it ends with the decision: the result has `arch` and `frontier`, and the same call without it
     trains that network.
+    `target` is where the device is now: a run that was solved with its profile is then measured and verified on it.
+
     A run with a space, method or cost from outside Sartor names code in its files, which is imported only where
     `trust_code` says that it may be.
     """
@@ -108,7 +113,9 @@ def solve(
     from sartor.runs.progress import Reporter
 
     limits = _given(latency=latency, params=params, macs=macs, memory=memory) | dict(budgets or {})
-    path = start(Path(run), limits, Reporter(quiet), solver=solver, data=data, trust_code=trust_code, train=train)
+    path = start(
+        Path(run), limits, Reporter(quiet), solver=solver, data=data, target=target, trust_code=trust_code, train=train
+    )
     return load(path, trust_code=trust_code)
 
 
@@ -117,7 +124,7 @@ def compress(
     data: object = None,
     *,
     out: str | Path | None = None,
-    latency: Amount | None = None,
+    latency: Amount | Mapping[str, Amount] | None = None,
     params: Amount | None = None,
     macs: Amount | None = None,
     memory: Amount | None = None,
@@ -125,7 +132,7 @@ def compress(
     costs: str | Group | Iterable[str | Cost | type[Cost]] | None = None,
     solver: str | Group | Solver | type[Solver] | None = None,
     runtime: str | Runtime | type[Runtime] | None = None,
-    target: str | None = None,
+    target: str | Mapping[str, str] | None = None,
     effort: Effort | None = None,
     device: Device | None = None,
     threads: int | None = None,

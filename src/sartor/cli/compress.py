@@ -9,7 +9,7 @@ import typer
 
 from sartor.cli import show
 from sartor.cli.app import AsJson, Quiet, app, given, overridden
-from sartor.cli.options import Budgets, Costs, Solver, Target, TrustCode, named_budgets
+from sartor.cli.options import Budgets, Costs, Solver, Targets, TrustCode, by_target, named_budgets
 from sartor.core.errors import BadInput
 
 
@@ -17,7 +17,8 @@ from sartor.core.errors import BadInput
 def compress(
     model: Annotated[str | None, typer.Argument(help="package.module:function, or a run of `sartor fit`.")] = None,
     data: Annotated[str | None, typer.Option(help="As for `sartor fit`; a run directory knows its own.")] = None,
-    latency: Annotated[str | None, typer.Option(help="Largest time for one image, e.g. 2ms or 50%.")] = None,
+    latency: Annotated[list[str] | None, typer.Option(help="Largest time for one image, e.g. 2ms or 50%; of one of "
+                                                           "several targets NAME=2ms.")] = None,
     params: Annotated[str | None, typer.Option(help="Most parameters, e.g. 1M or 30%.")] = None,
     macs: Annotated[str | None, typer.Option(help="Most multiply-accumulates, e.g. 50M or 40%.")] = None,
     memory: Annotated[str | None, typer.Option(help="Largest size of the weights, e.g. 4MB or 25%.")] = None,
@@ -28,7 +29,7 @@ def compress(
     effort: Annotated[str | None, typer.Option(help="quick, standard or thorough.")] = None,
     device: Annotated[str | None, typer.Option(help="Where to train: cpu or cuda (a GPU where there is one).")] = None,
     runtime: Annotated[str | None, typer.Option(help="Cut for onnxruntime (this CPU) or torch (--device).")] = None,
-    target: Target = None,
+    target: Targets = None,
     threads: Annotated[int | None, typer.Option(help="Threads of the deployed network.")] = None,
     image: Annotated[int | None, typer.Option(help="Side of the images in pixels.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of everything random.")] = None,
@@ -48,9 +49,9 @@ def compress(
 
     values: dict[str, Any] = read_toml(config) if config else {}
     values |= given(model=model, data=data, structures=structure, weights=None if weights is None else str(weights),
-                    effort=effort, device=device, runtime=runtime, target=target, threads=threads, image=image,
-                    seed=seed, costs=cost or None, solver=solver)  # fmt: skip
-    limits = named_budgets(budget) | given(latency=latency, params=params, macs=macs, memory=memory)
+                    effort=effort, device=device, runtime=runtime, target=by_target(target), threads=threads,
+                    image=image, seed=seed, costs=cost or None, solver=solver)  # fmt: skip
+    limits = named_budgets(budget) | given(latency=by_target(latency), params=params, macs=macs, memory=memory)
     values = overridden(grouped(values, Compression), set_, limits)
     if "model" not in values:
         raise BadInput("what to compress is missing: give package.module:function, or a run directory.")

@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import Annotated, Any
 
@@ -17,7 +18,7 @@ from rich.console import Console
 
 from sartor.cli import audit, bench, compare, compress, show, tables, verify
 from sartor.cli.app import AsJson, Quiet, RunPath, app, given, overridden
-from sartor.cli.options import Budgets, Costs, Solver, Target, TrustCode, among, named_budgets
+from sartor.cli.options import Budgets, Costs, Solver, Targets, TrustCode, among, by_target, named_budgets
 from sartor.core.errors import BadInput, SartorError
 from sartor.core.registry import METHODS, SPACES
 from sartor.version import __version__
@@ -28,7 +29,8 @@ _INTERRUPTED, _TERMINATED = 130, 143  # 128 and the number of the signal
 # What the system says of a disk or a path that a person gave, and not of a mistake of ours.
 _REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.ENAMETOOLONG)
 
-Latency = Annotated[str | None, typer.Option("--latency", help="Largest time for one image, e.g. 5ms.")]
+Latency = Annotated[list[str] | None, typer.Option(
+    "--latency", help="Largest time for one image, e.g. 5ms; of one of several targets NAME=5ms.")]  # fmt: skip
 Params = Annotated[str | None, typer.Option("--params", help="Largest number of parameters, e.g. 2M.")]
 Macs = Annotated[str | None, typer.Option("--macs", help="Largest number of multiply-accumulates, e.g. 50M.")]
 Memory = Annotated[str | None, typer.Option("--memory", help="Largest size of the weights, e.g. 4MB.")]
@@ -50,7 +52,7 @@ def fit(
                                                autocompletion=among(("quick", "standard", "thorough")))] = None,
     device: Annotated[str | None, typer.Option(help="Where to train: cpu or cuda (a GPU where there is one).")] = None,
     runtime: Annotated[str | None, typer.Option(help="Cut for onnxruntime (this CPU) or torch (--device).")] = None,
-    target: Target = None,
+    target: Targets = None,
     threads: Annotated[int | None, typer.Option(help="Threads of the deployed network.")] = None,
     image: Annotated[int | None, typer.Option(help="Side of the images in pixels; default from the data.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of everything random.")] = None,
@@ -69,9 +71,9 @@ def fit(
 
     values = read_toml(config) if config else {}
     values |= given(data=data, method=method, space=space, time=time_, effort=effort, device=device, runtime=runtime,
-                    target=target, threads=threads, image=image, seed=seed, devices=devices, nodes=nodes,
+                    target=by_target(target), threads=threads, image=image, seed=seed, devices=devices, nodes=nodes,
                     costs=cost or None, solver=solver)  # fmt: skip
-    limits = named_budgets(budget) | given(latency=latency, params=params, macs=macs, memory=memory)
+    limits = named_budgets(budget) | given(latency=by_target(latency), params=params, macs=macs, memory=memory)
     values = overridden(options.grouped(values), set_, limits)
     if "data" not in values:
         raise BadInput("what to fit is missing: give a folder of images, or a name such as digits.")
@@ -85,7 +87,7 @@ def fit(
 @app.command()
 def solve(
     run: RunPath, latency: Latency = None, params: Params = None, macs: Macs = None, memory: Memory = None,
-    budget: Budgets = None, solver: Solver = None, trust_code: TrustCode = False,
+    budget: Budgets = None, target: Targets = None, solver: Solver = None, trust_code: TrustCode = False,
     set_: Annotated[list[str] | None, typer.Option("--set", help="An option of the solver: solver.time_limit=60.")]
     = None, train: Annotated[bool, typer.Option(help="Train the network; else decide only.")] = True,
     quiet: Quiet = False, as_json: AsJson = False,
@@ -96,12 +98,15 @@ def solve(
     from sartor.pipeline.order import solve as run_solve
     from sartor.runs.progress import Reporter
 
-    limits = named_budgets(budget) | given(latency=latency, params=params, macs=macs, memory=memory)
+    limits = named_budgets(budget) | given(latency=by_target(latency), params=params, macs=macs, memory=memory)
     asked = overridden({"solver": {"name": solver or AUTO}}, set_, {})
     if set(asked) != {"solver", "budgets"} or asked["budgets"]:
         raise BadInput("--set of `sartor solve` takes options of the solver, such as solver.time_limit=60.")
     chosen = asked["solver"] if solver or set_ else None
-    path = run_solve(run, limits, Reporter(quiet or None), solver=chosen, trust_code=trust_code, train=train)
+    path = run_solve(
+        run, limits, Reporter(quiet or None), solver=chosen, target=by_target(target), trust_code=trust_code,
+        train=train,
+    )  # fmt: skip
     (show.delivered if train else show.decided)(load(path), as_json)
 
 
@@ -178,13 +183,13 @@ def measure(
     cost: Annotated[str, typer.Option("--cost", help="What to measure: a name, or package.module:Class.")] = "latency",
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     runtime: Annotated[str | None, typer.Option(help="What runs the parts; `sartor list` names them.")] = None,
-    target: Target = None,
+    target: Annotated[str, typer.Option(help="Where: local, or ssh://user@host:port.")] = "local",
     threads: Annotated[int, typer.Option(help="Threads of the deployed network.")] = 1,
     image: Annotated[int, typer.Option(help="Side of the images in pixels.", min=1)] = 32,
     classes: Annotated[int, typer.Option(help="Number of classes.", min=1)] = 10,
     channels: Annotated[int, typer.Option(help="1 for grey images, 3 for colour.", min=1)] = 3,
     set_: Annotated[list[str] | None, typer.Option("--set", help="An option of the cost, e.g. batch=4.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Also write the table to this JSON file.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Also write it to FILE.json, a profile for --target.")] = None,
     quiet: Quiet = False, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Price every part of a space on the target: its latency, or another cost."""
@@ -203,14 +208,15 @@ def measure(
         assign(options, setting)
     fitting = (n for n in RUNTIMES.names() if device in RUNTIMES[n].devices)
     under = runtime or next(fitting, RUNTIMES.names()[0])
-    chosen = Fit(data="", runtime=under, target=target or "local", threads=threads)
+    chosen = Fit(data="", runtime=under, target=target, threads=threads)
     measured = chosen.made_cost(Plug(cost, options))
     task = Task(classes, image, channels)
-    with Reporter(quiet or None).bar("measuring", 100) as bar:
-        tick = lambda n, done, total: bar.to(100 * done // total, n)  # noqa: E731
-        table = measured.table(SPACES[space]().fitted(task), task, tick, cache_folder())
+    with Reporter(quiet or None).bar("measuring", 100) as bar, TemporaryDirectory() as spare:
+        tick, folder = (lambda n, done, total: bar.to(100 * done // total, n)), cache_folder() or Path(spare)
+        table = measured.table(SPACES[space]().fitted(task), task, tick, folder)
+        profile = measured.profile(folder)
     if out is not None:
-        write_json(out, table.to_json())
+        write_json(out, {**table.to_json(), **profile})
 
     show.emit(table, as_json, lambda: show.prices(table))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Annotated
 
@@ -29,8 +30,8 @@ Costs = Annotated[list[str] | None, typer.Option(
 Solver = Annotated[str | None, typer.Option(
     "--solver", help="Who decides; `sartor list` names them. Default auto.",
     autocompletion=among(SOLVERS))]  # fmt: skip
-Target = Annotated[str | None, typer.Option(
-    "--target", help="Where the network will run: local, or ssh://user@host:port.")]  # fmt: skip
+Targets = Annotated[list[str] | None, typer.Option(
+    "--target", help="Where it will run: local, ssh://user@host, profile.json; several as NAME=...")]  # fmt: skip
 TrustCode = Annotated[bool, typer.Option("--trust-code", help="Import the code that the run's own files name.")]
 
 
@@ -43,3 +44,13 @@ def named_budgets(texts: list[str] | None) -> dict[str, str]:
             raise BadInput(f"--budget must be NAME=AMOUNT, such as params=2M, but got {text!r}.")
         found[name] = amount
     return found
+
+
+def by_target(texts: list[str] | None) -> dict[str, str] | None:
+    """What is given for one target, or as ``NAME=VALUE`` for each of several, by the target's name."""
+    found = {}
+    for text in texts or []:
+        name, equals, value = text.partition("=")
+        named = equals and re.fullmatch(r"[A-Za-z][\w-]*", name)
+        found[name if named else ""] = value if named else text
+    return found or None

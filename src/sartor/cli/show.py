@@ -124,6 +124,7 @@ def _without_copies(c: Certificate) -> dict[str, str]:
 def _cost(name: str, e: Verified) -> tuple[str, ...]:
     show = partial(e.kind.show, like=e.measured if e.limit is None else e.limit)  # one unit a row
     measured = show(e.measured) + (f" (p95 {show(e.timing.p95)})" if e.timing else "")
+    measured = "not measured" if e.on_device is False else measured
     if e.limit is None:
         return name, "-", show(e.predicted), measured, ""
     return name, show(e.limit), show(e.predicted), measured, "fits" if e.holds else "OVER"

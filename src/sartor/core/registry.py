@@ -83,6 +83,11 @@ def load(reference: str, *, trusted: bool = True) -> Any:
     return found
 
 
+def cost_of(name: str) -> str:
+    """The cost that a budget is about: ``latency@pi`` is the latency at the target ``pi``."""
+    return name.partition("@")[0]
+
+
 @dataclass(frozen=True)
 class Registry:
     """The plug-ins of one package; `contract` is the class in its ``base.py`` that they all implement."""

@@ -155,6 +155,15 @@ class Cost(ABC):
         """Whether the same network must come to the same anywhere."""
         return not cls.measured if cls.repeatable is None else cls.repeatable
 
+    @property
+    def live(self) -> bool:
+        """Whether networks can be measured now; on a device that is known by its profile alone they cannot."""
+        return True
+
+    def profile(self, folder: Path) -> dict[str, Any]:
+        """What the price cache in `folder` knows of the device, for use without it."""
+        return {}
+
     @abstractmethod
     def of(self, module: nn.Module, in_shape: Shape) -> float:
         """What a whole module costs at an input of `in_shape` (batch 1)."""

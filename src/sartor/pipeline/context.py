@@ -40,9 +40,11 @@ from sartor.pipeline.options import (
     Fit,
     Options,
     Plug,
+    aimed,
     from_mapping,
     parse_budgets,
     plain,
+    read_targets,
     recorded,
 )
 from sartor.runs.clock import Clock
@@ -253,11 +255,13 @@ def environment(context: Context) -> dict[str, Any]:
 
 
 def reopened(
-    path: Path, reporter: Reporter, budgets: Mapping[str, Any] | None = None, trusted: bool = False, **more: Any
-) -> tuple[Search, dict[str, float]]:
+    path: Path, reporter: Reporter, budgets: Mapping[str, Any] | None = None, trusted: bool = False,
+    target: str | Mapping[str, str] | None = None, **more: Any,
+) -> tuple[Search, dict[str, float]]:  # fmt: skip
     """The context of an existing run from its config.toml, with the costs it was made with; and `budgets` read for it.
 
-    `more` replaces options. Code that config.toml names is imported only where it is `trusted`.
+    `target` is where its device is now, `more` replaces options. Code that config.toml names is imported only where it
+    is `trusted`.
     """
     run = Run.open(path, reporter)
     run.done("data")  # refuses a config.toml that was changed
@@ -268,6 +272,6 @@ def reopened(
     reporter.imports(named_code(values))
     limits = parse_budgets(budgets or {}, given.costs)
     names = [*sorted(p.stem for p in (run.path / "costs").glob("*.json")), *limits]
-    kept = {n: given.costs.get(n, Plug(n, {}, trusted)) for n in names}
+    kept = aimed({n: given.costs.get(n, Plug(n, {}, trusted)) for n in names}, read_targets(target))
     given = dataclasses.replace(given, costs=kept, devices=1, nodes=1, **more)
     return open_context(given, path, reporter, timed=False), {n: float(v) for n, v in limits.items()}

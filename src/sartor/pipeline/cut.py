@@ -122,8 +122,9 @@ class Cut(ABC):
 
     @property
     def measured(self) -> list[str]:
-        """The budgets that only a measurement can confirm."""
-        return [n for n in self.budgets if self.context.costs[n].measured]
+        """The budgets that only a measurement can confirm, where there is something to measure on."""
+        costs = self.context.costs
+        return [n for n in self.budgets if costs[n].measured and costs[n].live]
 
     @property
     def axis(self) -> str:

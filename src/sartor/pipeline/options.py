@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from sartor.core.config import build, fields_of
 from sartor.core.errors import BadInput, nearest
-from sartor.core.registry import COSTS, METHODS, RUNTIMES, SOLVERS, SPACES, Registry
+from sartor.core.registry import COSTS, METHODS, RUNTIMES, SOLVERS, SPACES, Registry, cost_of
 from sartor.core.seeds import checked
 from sartor.core.threads import bounded
 from sartor.core.units import DURATION
@@ -148,8 +149,7 @@ class Options:
         for name in COSTS.names():
             if name in self.budgets or (COSTS[name].usual and not COSTS[name].measured):
                 wanted.setdefault(name, Plug(name))
-        made = [self.made_cost(plug) for _, plug in sorted(wanted.items())]
-        return {cost.name: cost for cost in made}
+        return {name: self.made_cost(plug) for name, plug in sorted(wanted.items())}
 
     def made_cost(self, plug: Plug) -> Cost:
         """A cost as this run measures it: under its runtime, where the cost has an option for that."""
@@ -204,11 +204,41 @@ def read_costs(given: Any, trusted: bool = True) -> dict[str, Plug]:
         for name, options in given.items():
             if not isinstance(options, Mapping):
                 raise BadInput(f"costs.{name} must be a group of options, but got {options!r}.")
-        plugs = [Plug.of(options, name, trusted) for name, options in given.items()]
-    else:
-        listed = given if isinstance(given, Iterable) and not isinstance(given, str) else [given]
-        plugs = [Plug(one, {}, trusted) for one in listed]
+        made = {name: Plug.of(options, cost_of(name), trusted) for name, options in given.items()}
+        return {name if "@" in name else plug.resolve(COSTS).name: plug for name, plug in made.items()}
+    listed = given if isinstance(given, Iterable) and not isinstance(given, str) else [given]
+    plugs = [Plug(one, {}, trusted) for one in listed]
     return {plug.resolve(COSTS).name: plug for plug in plugs}
+
+
+def read_targets(given: Any) -> dict[str, str]:
+    """Targets by name, ``{"pi": "ssh://pi@pi4"}``; the name of a single one is empty."""
+    found = given if isinstance(given, Mapping) else {} if given is None else {"": given}
+    for name, address in found.items():
+        if not isinstance(address, str) or not re.fullmatch(r"([A-Za-z][\w-]*)?", str(name)):
+            raise BadInput(f"a target must be ADDRESS or NAME=ADDRESS, such as pi=ssh://pi@pi4, but got {given!r}.")
+    return dict(found)
+
+
+def aimed(costs: Mapping[str, Plug], targets: Mapping[str, str]) -> dict[str, Plug]:
+    """The costs, each at the target whose name follows its own: ``latency@pi`` at that of ``pi``."""
+    found = dict(costs)
+    for name, plug in costs.items():
+        at = name.partition("@")[2]
+        if at in targets and "target" in {f.name for f in dataclasses.fields(plug.resolve(COSTS))}:
+            found[name] = dataclasses.replace(plug, options={**plug.options, "target": targets[at]})
+    return found
+
+
+def per_target(budgets: Any) -> Any:
+    """Budgets by the names of their costs: ``{"latency": {"pi": "20ms"}}`` is one of ``latency@pi``."""
+    if not isinstance(budgets, Mapping):
+        return budgets
+    found: dict[str, Any] = {}
+    for name, amount in budgets.items():
+        inner = amount if isinstance(amount, Mapping) else {"": amount}
+        found |= {f"{name}@{at}" if at else name: value for at, value in inner.items()}
+    return found
 
 
 def parse_budgets(
@@ -218,7 +248,11 @@ def parse_budgets(
     if not isinstance(given, Mapping):
         raise BadInput(f"budgets must be a group such as budgets.params, but got {given!r}.")
     known = {name: Plug(name) for name in COSTS.names()} | dict(costs or {})
+    given = per_target(given)
     unknown = sorted(set(given) - set(known))
+    if unknown and cost_of(unknown[0]) in known and unknown[0] != cost_of(unknown[0]):
+        at = unknown[0].partition("@")[2]
+        raise BadInput(f"the budget {unknown[0]} needs a target named {at}: add --target {at}=ssh://user@host.")
     if unknown:
         raise BadInput(
             f"there is no budget named {', '.join(unknown)}{nearest(unknown[0], known)}; budgets are "
@@ -268,7 +302,12 @@ def read(values: Mapping[str, Any], cls: type[Kind], trusted: bool = True) -> Ki
         refuse_code(flat)
     if "train" in flat:
         flat["train_options"] = flat.pop("train")
-    costs = flat["costs"] = read_costs(flat.get("costs") or {}, trusted)
+    targets = read_targets(flat.pop("target", None))
+    costs = read_costs(flat.get("costs") or {}, trusted)
+    for name in filter(None, targets):
+        costs.setdefault(f"latency@{name}", Plug("latency"))
+    costs = flat["costs"] = aimed(costs, {name: at for name, at in targets.items() if name})
+    flat |= {"target": targets[""]} if "" in targets else {}
     flat["budgets"] = parse_budgets(flat.get("budgets", {}), costs, cls.shares)
     defaults: dict[str, Any] = {f.name: f.default for f in dataclasses.fields(cls)}
     for name in cls.groups:

@@ -44,7 +44,8 @@ def fit(options: Fit, out: Path, reporter: Reporter | None = None) -> Path:
 
 def solve(
     path: Path, budgets: Mapping[str, str | float], reporter: Reporter | None = None, *,
-    solver: Any = None, data: object = None, trust_code: bool = False, train: bool = True,
+    solver: Any = None, data: object = None, target: str | Mapping[str, str] | None = None, trust_code: bool = False,
+    train: bool = True,
 ) -> Path:  # fmt: skip
     """Another budget on a finished search: the stages after it only, in a folder of their own, or just the decision."""
     if not budgets:
@@ -52,7 +53,7 @@ def solve(
     began = time.monotonic()
     more: dict[str, Any] = {} if solver is None else {"solver": Plug.of(solver, solver)}
     more |= {} if data is None else {"data": data}
-    context, limits = reopened(path, reporter or Reporter(), budgets, trust_code, **more)
+    context, limits = reopened(path, reporter or Reporter(), budgets, trust_code, target, **more)
     run = context.run
     with run.locked():
         if not all(run.done(stage) for stage in ("data", "costs", "search")):
@@ -63,6 +64,8 @@ def solve(
         clock = Clock(sub, context.trained_for(context.options.seconds), began)
         cut = FitCut(replace(context, clock=clock), sub, limits)
         _price_more(cut)
+        if target is not None:
+            stages.same_device(cut)
         stages.check(cut)
         finish(cut) if train else decide(cut)
     return cut.run.path

@@ -11,7 +11,7 @@ import numpy as np
 from sartor.core.arch import Arch, active
 from sartor.core.errors import Infeasible, RunError, SolverError
 from sartor.core.quadratic import Limit, Quadratic
-from sartor.core.registry import COSTS
+from sartor.core.registry import COSTS, cost_of
 from sartor.core.task import Task
 from sartor.costs.base import CostTable, priced
 from sartor.runs.codec import decode, encode
@@ -86,17 +86,18 @@ def prices(d: Decision, space: Space | None, task: Task, recount: bool = True) -
             )
         yield same(f"costs/{name}.json is a table of {name}", name, table.cost)
         what = f"costs/{name}.json: every price"
-        if space is None or name not in COSTS.names():
+        cost = cost_of(name)
+        if space is None or cost not in COSTS.names():
             yield unknown(what, "its parts are made by code that is not Sartor's, or from a given network")
             continue
-        if not COSTS[name].measured and recount:
+        if not COSTS[cost].measured and recount:
             yield same(what, encode(_counted(name, space, task))["prices"], encode(table)["prices"])
         if {p.key for p in parts} - set(table.prices):
             yield Line(what, "differs", "a price for every part", "parts without one")
             continue
         start = table.calibration.get("intercept_ms", 0.0)
         intercept = Quadratic(space.sizes, float(start) if isinstance(start, int | float) else 0.0)
-        summed = priced(space, parts, table.prices, COSTS[name].sums)
+        summed = priced(space, parts, table.prices, COSTS[cost].sums)
         form = summed + intercept if summed.sums else summed
         yield _alike(f"costs/{name}.json: the sum of the prices", CostTable(name, table.kind, {}, form), table)
 

@@ -55,6 +55,8 @@ def measured(d: Decision) -> Iterator[Line]:
         limit = d.solution.budgets.get(name)
         holds = None if limit is None else entry.measured <= limit
         yield same(f"verify.json: {name} asked, and whether it holds", (limit, holds), (entry.limit, entry.holds))
+        if entry.on_device is False:
+            yield close(f"verify.json: {name}, not measured, is what was predicted", entry.predicted, entry.measured)
         if entry.timing is not None:
             t = entry.timing
             low, high = interval(t.rounds) if t.rounds else (t.p50, t.p50)

@@ -22,7 +22,7 @@ from torch import nn
 from sartor.core.arch import Arch, canonical
 from sartor.core.errors import Infeasible, RunError, SolverError
 from sartor.core.quadratic import Largest, Limit, Quadratic
-from sartor.costs.base import CostTable
+from sartor.costs.base import CostTable, Measured
 from sartor.data.audit import audit
 from sartor.data.naming import describe
 from sartor.deploy.export import export_onnx, metadata_of, save_weights, write_predict, write_preprocessing
@@ -94,11 +94,22 @@ def costs(cut: Cut, names: Sequence[str] | None = None) -> list[str]:
     for name in c.costs if names is None else names:
         if c.run.writer:
             with c.run.reporter.bar(f"pricing {name}", 100) as bar:
-                table = cut.price(c.costs[name], partial(_tick, bar))
+                table = replace(cut.price(c.costs[name], partial(_tick, bar)), cost=name)
             c.run.write(f"costs/{name}.json", table.to_json())
         files.append(f"costs/{name}.json")
     c.engine.barrier()
     return files
+
+
+def same_device(cut: Cut) -> None:
+    """Refuse a target that is another device than the one that was priced."""
+    for name, table in cut.tables().items():
+        cost = cut.context.costs[name]
+        now = cost.identity() if cost.live and table.device and hasattr(cost, "identity") else {}
+        other = sorted(k for k in now.keys() & table.device.keys() if now[k] != table.device[k])
+        if other:
+            words = ", ".join(f"{k} {now[k]} instead of {table.device[k]}" for k in other)
+            raise RunError(f"this is not the device that {name} was priced on: {words}. Fit for this one instead.")
 
 
 def _tick(bar: Bar, name: str, done: int, total: int) -> None:
@@ -464,13 +475,18 @@ def _heat(run: Run) -> dict[str, str]:
 
 
 def verify(cut: Cut) -> list[str]:
-    """Every budget against the network as deployed: counted, or measured on the exported file."""
+    """Every budget against the network as deployed: counted, or measured on the exported file.
+
+    On a device that is not there nothing can be measured: then what its profile predicts stands there, and says so.
+    """
     c, tables, arch = cut.context, cut.tables(), chosen(cut.run)
-    net, found = cut.trained(), {}
+    net, found, file = cut.trained(), {}, cut.run.path / "model/model.onnx"
     for name, table in tables.items():
-        measured = cut.measure(name, net, table, cut.run.path / "model/model.onnx")
+        live, predicted = c.costs[name].live, table.form(arch)
+        measured = cut.measure(name, net, table, file) if live else Measured.exact(predicted)
         entry: dict[str, Any] = {
-            "kind": table.kind.to_json(), "predicted": table.form(arch), "measured": measured.value, **measured.details,
+            "kind": table.kind.to_json(), "predicted": predicted, "measured": measured.value, **measured.details,
+            "device": dict(table.device) or None, "on_device": live if c.costs[name].measured else None,
         }  # fmt: skip
         if name in cut.budgets:
             entry |= {"limit": cut.budgets[name], "holds": measured.value <= cut.budgets[name]}

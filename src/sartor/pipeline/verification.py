@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from sartor.core.config import read_toml
 from sartor.core.errors import BadInput, RunError, SartorError
-from sartor.core.registry import COSTS
+from sartor.core.registry import COSTS, cost_of
 from sartor.costs.base import Cost
 from sartor.data.naming import refuse_code
 from sartor.data.open import open_data
@@ -209,17 +209,20 @@ def _here(f: Folders, d: Decision, built: list[nn.Module], ask: Ask) -> Iterator
     told = f.cut.load(VerifyFile)
     options = read_toml(f.base.path / "config.toml").get("costs", {})
     for name, entry in told.costs.items():
+        if entry.on_device is False:
+            yield unknown(f"{name} on its device", "it was predicted by the device's profile, not measured")
         if entry.timing is None:
             continue
-        what = f"{name} on this machine"
+        target = str(options.get(name, {}).get("target", "local"))
+        what = f"{name} on {'this machine' if target == 'local' else target}"
         if not ask.here or not built or name not in d.tables:
             yield unknown(what, "it is measured anew with --here" if not ask.here else "the network was not rebuilt")
             continue
         if not ask.trusted:
             refuse_code(options)
-        cost: Cost = COSTS.make(name, {k: v for k, v in options.get(name, {}).items() if k != "name"})
+        cost: Cost = COSTS.make(cost_of(name), {k: v for k, v in options.get(name, {}).items() if k != "name"})
         found = cost.measure(built[0], _shape(f), file=f.cut.path / "model/model.onnx", table=d.tables[name])
-        yield _beside(what, cost, entry.measured, found.value, dict(told.device), found.details)
+        yield _beside(what, cost, entry.measured, found.value, dict(d.tables[name].device), found.details)
 
 
 def _beside(what: str, cost: Cost, then: float, now: float, device: dict[str, object], details: object) -> Line:

@@ -80,7 +80,10 @@ def option(name: str, value: float, kind: Kind) -> str:
 
 def flag(name: str) -> str:
     """What stands before a budget's amount on the command line: an option of its own, or that of all others."""
-    return f"--{name} " if name in _FLAGS else f"--budget {name}="
+    cost, at, target = name.partition("@")
+    if cost not in _FLAGS:
+        return f"--budget {name}="
+    return f"--{cost} {target}=" if at else f"--{cost} "
 
 
 def seconds(value: float) -> str:

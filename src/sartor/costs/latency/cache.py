@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,11 +44,20 @@ class PriceBook:
         assert book.path is not None
         try:
             data = json.loads(book.path.read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError):
+            return book
+        return replace(cls.of(data, identity), path=book.path)
+
+    @classmethod
+    def of(cls, data: Any, identity: Mapping[str, Any]) -> PriceBook:
+        """Read what `to_json` wrote of this identity."""
+        book = cls(None, identity)
+        try:
             if data["format"] != _FORMAT or data["identity"] != dict(identity):
                 return book
             prices = {str(k): (Price(*map(float, v[:3])), int(v[3])) for k, v in data["prices"].items()}
             reference, fits = float(data["reference_ms"]), dict(data["fits"])
-        except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError):
             return book
         numbers = [reference, *(n for p, _ in prices.values() for n in (p.value, p.low, p.high))]
         if reference > 0 and all(math.isfinite(n) and n >= 0 for n in numbers):
@@ -60,17 +69,19 @@ class PriceBook:
         price, behind = self.prices.get(key, (None, 0))
         return price if behind >= rounds else None
 
-    def save(self) -> None:
-        """Write the book whole or not at all."""
-        if self.path is None:
-            return
+    def to_json(self) -> dict[str, Any]:
+        """All of it."""
         rows = {k: [p.value, p.low, p.high, rounds] for k, (p, rounds) in sorted(self.prices.items())}
-        data = {
+        return {
             "format": _FORMAT, "identity": dict(self.identity), "unit": "ms", "reference_ms": self.reference_ms,
             "prices": rows, "fits": self.fits,
         }  # fmt: skip
-        with suppress(RunError):
-            write_json(self.path, data)
+
+    def save(self) -> None:
+        """Write the book whole or not at all."""
+        if self.path is not None:
+            with suppress(RunError):
+                write_json(self.path, self.to_json())
 
 
 @dataclass

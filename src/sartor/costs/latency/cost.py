@@ -27,13 +27,14 @@ import numpy as np
 from sartor.core.arch import Arch
 from sartor.core.errors import BadInput
 from sartor.core.quadratic import Quadratic
-from sartor.core.registry import RUNTIMES
+from sartor.core.registry import RUNTIMES, SPACES
 from sartor.core.task import Task
 from sartor.core.units import TIME, Kind
 from sartor.costs.base import Cost, CostTable, Measured, Price, Tick, built, priced, silent
 from sartor.costs.latency.cache import PriceBook, Sitting
 from sartor.costs.latency.calibration import Fit, fit, networks
 from sartor.costs.latency.model import Model, Traits, designed
+from sartor.deploy.targets.base import Build, target_of
 from sartor.deploy.timing import Array, Timing, interleaved, interval, polished
 from sartor.spaces.base import Part, Shape, Space
 
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 
     from sartor.costs.layers import Count
     from sartor.deploy.runtimes.base import Runtime
-    from sartor.deploy.targets.base import Build
 
 _REFERENCE, _NETWORK = "reference", "network"
 _BUSY, _SLOWER = 1.25, 1.02  # a machine this much slower than for the table is busy; or only slower
@@ -87,6 +87,15 @@ class Latency(Cost):
     def identity(self) -> dict[str, Any]:
         """The device, the runtime and their versions: what measured times depend on."""
         return self.deployed_under().identity()
+
+    @property
+    def live(self) -> bool:
+        """Whether the target is there."""
+        return target_of(self.target).live
+
+    def profile(self, folder: Path) -> dict[str, Any]:
+        """All prices of the target."""
+        return {"profile": PriceBook.open(folder, self.identity()).to_json()}
 
     def of(self, module: nn.Module, in_shape: Shape) -> float:
         """The measured median of a whole module."""
@@ -150,7 +159,8 @@ class Latency(Cost):
         measured when it is killed serves the next attempt.
         """
         identity = self.identity()
-        book = PriceBook.open(cache, identity)
+        kept = target_of(self.target).kept()
+        book = PriceBook.open(cache, identity) if kept is None else PriceBook.of(kept, identity)
         parts, made = built(space, task)
         each = {key: part for key, (part, _) in made.items()}
         known, counts = _surveyed(space, made)
@@ -164,6 +174,13 @@ class Latency(Cost):
         if not missing and before is not None:
             prices, _ = _inferred({k: book.prices[known[k]][0] for k in timed}, traits)
             return _table(space, parts, prices, before, identity, book.fits[subject])
+        if kept is not None:
+            raise BadInput(
+                f"{self.target} has {len(timed) - len(missing)} of the {len(timed)} prices that this space needs for "
+                f"{task.classes} classes and images of {task.image} pixels. While the device is there: sartor measure "
+                f"--target ssh://user@host --space {SPACES.reference(space)} --classes {task.classes} --image "
+                f"{task.image} --channels {task.channels} --out {self.target}"
+            )
         rng = np.random.default_rng([self.seed, 0x1A7])
         macs = priced(space, parts, {k: Price.exact(c.macs) for k, c in counts.items()})
         chosen = networks(space, macs, self.networks, rng)

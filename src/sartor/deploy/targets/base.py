@@ -31,11 +31,16 @@ class Target(ABC):
     """A frozen dataclass whose fields say which machine."""
 
     here: ClassVar[bool] = False  # whether it is the machine that Sartor runs on
+    live: ClassVar[bool] = True  # whether networks can be timed on it now
 
     @classmethod
     def at(cls, address: str) -> Self:
         """The target of an address, where addresses of this kind are ``NAME://...``."""
         raise BadInput(f"a target must be local or ssh://user@host, but got {address!r}.")
+
+    def kept(self) -> Mapping[str, Any] | None:
+        """The prices that were measured on it, where they are all there is of it."""
+        return None
 
     @abstractmethod
     def identity(self, runtime: Runtime) -> dict[str, Any]:
@@ -49,7 +54,11 @@ class Target(ABC):
 
 
 def target_of(given: str) -> Target:
-    """A target by its name, or its address such as ``ssh://user@host``."""
+    """A target by its name, its address such as ``ssh://user@host``, or its profile, a JSON file."""
+    if given.endswith(".json"):
+        given, options = "profile", {"path": given}
+    else:
+        options = {}
     address = re.match(r"([a-z]+)://", given)
-    found: Target = TARGETS[address[1]].at(given) if address else TARGETS.make(given)
+    found: Target = TARGETS[address[1]].at(given) if address else TARGETS.make(given, options)
     return found

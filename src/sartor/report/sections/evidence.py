@@ -47,20 +47,27 @@ def ranking(files: Files) -> dict[str, Any] | None:
 
 
 def timing(files: Files) -> dict[str, Any] | None:
-    """A measured table against whole networks, the final timing round by round, and every correction."""
+    """Every measured table against whole networks, the final timing round by round, and every correction."""
     timed = {n: e for n, e in files.verified.items() if e.timing}
-    name = next((n for n in (*files.calibrations, *timed)), None)
-    if name is None:
-        return None
-    notes, entry, verified = files.calibrations.get(name), timed.get(name), files.own(VerifyFile)
-    corrections = files.corrections.get(name) or files.solution.corrections
-    device = verified.device if verified else files.tables[name].device
+    names = dict.fromkeys((*files.calibrations, *timed))
+    return {"costs": [_timed(files, n, timed.get(n)) for n in names]} if names else None
+
+
+def _timed(files: Files, name: str, entry: Verified | None) -> dict[str, Any]:
+    """One cost on its target."""
+    notes, verified = files.calibrations.get(name), files.own(VerifyFile)
+    corrections = files.corrections.get(name) or (files.solution.corrections if len(files.calibrations) < 2 else ())
+    told, table = files.verified.get(name), files.tables.get(name)
+    device = (
+        (told.device if told else None) or (table.device if table else None) or (verified.device if verified else {})
+    )
     return {
         "name": name,
         "calibration": _calibration(files, name, notes) if notes else None,
         "rounds": _rounds(entry.timing) if entry and entry.timing else None,
         "timing": _timing_rows(entry, entry.timing) if entry and entry.timing else [],
         "corrections": [_correction(c, files.kinds[name]) for c in corrections],
+        "predicted_only": bool(told and told.on_device is False),
         "device": _device(device),
     }
 

@@ -20,8 +20,11 @@ def headline(files: Files) -> dict[str, Any]:
     """The verdict in one line, with the facts that carry it."""
     budgets, verified = _budgets(files), files.own(VerifyFile)
     fits = verified.fits if verified else None
-    spoken = [f"{b['value']} of {b['asked']}{'' if b['timed'] else ' ' + b['name']}" for b in budgets]
+    alone = sum(b["timed"] for b in budgets) == 1
+    spoken = [f"{b['value']} of {b['asked']}{'' if b['timed'] and alone else ' ' + b['name']}" for b in budgets]
     verdict = {True: "Fits", False: "Over budget", None: "Not measured yet"}[fits]
+    if fits and any(b["predicted_only"] for b in budgets):
+        verdict = "Predicted to fit"
     if fits and not budgets:
         verdict, spoken = "Made without a budget", [f"{value} {name}" for name, value in _others(files)]
     return {
@@ -48,9 +51,10 @@ def _budgets(files: Files) -> list[dict[str, Any]]:
         places = (("asked", asked), ("predicted", predicted), ("shown", shown), ("p95", p95))
         cards.append({
             "name": name, "asked": show(asked), "holds": entry.holds if entry else None, "timed": kind == TIME,
+            "predicted_only": bool(entry and entry.on_device is False),
             "value": show(shown) if shown is not None else "?",
             "predicted": None if predicted is None else show(predicted),
-            "measured": None if measured is None else show(measured),
+            "measured": None if measured is None or (entry and entry.on_device is False) else show(measured),
             "interval": f"{show(timing.low)} to {show(timing.high)}" if timing else None,
             "p95": show(timing.p95) if timing else None, "calls": number(timing.n) if timing else None,
             "at": {n: 100 * v / full for n, v in places if v is not None},
@@ -129,6 +133,11 @@ def _about_budgets(files: Files) -> list[str]:
 def _about_cost(name: str, entry: Verified) -> list[str]:
     kind, timing, limit = entry.kind, entry.timing, entry.limit
     found = []
+    if entry.on_device is False:
+        found.append(
+            f"The {name} budget was not verified on its device, which was not there: the network's {name} is what the "
+            "device's profile predicts. Solve for the budget again with --target when it is back."
+        )
     if limit is not None and not entry.holds:
         found.append(f"The network measures {amount(entry.measured, kind)} where {amount(limit, kind)} was asked.")
     elif timing and limit is not None and timing.high > limit:

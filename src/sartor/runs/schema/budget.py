@@ -120,6 +120,8 @@ class Verified(Measured):
     predicted: float
     limit: float | None = None
     holds: bool | None = None
+    device: Device | None = None  # where it was priced
+    on_device: bool | None = None  # False: predicted by the device's profile and not measured there; None: counted
 
 
 @dataclass(frozen=True)

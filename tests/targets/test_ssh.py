@@ -1,16 +1,22 @@
 """A target over SSH, against a real OpenSSH server on the loopback interface: what it measures, what goes wrong."""
 
+import itertools
 import json
 import os
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import sshd
+import tiny
 from own import Own
 from torch import nn
 
-from sartor.core.errors import BadInput, SartorError
+import sartor
+from sartor.core.arch import Arch
+from sartor.core.errors import BadInput, Infeasible, SartorError
+from sartor.core.quadratic import Limit
 from sartor.core.task import Task
 from sartor.costs.latency.cost import Latency
 from sartor.deploy.runtimes.base import Reference
@@ -19,6 +25,10 @@ from sartor.deploy.runtimes.torch import Torch
 from sartor.deploy.targets import link, ssh
 from sartor.deploy.targets.base import target_of
 from sartor.deploy.targets.ssh import Ssh, There
+from sartor.runs.directory import read_file
+from sartor.runs.schema import ScoreFile
+from sartor.solvers import solve
+from sartor.solvers.base import Problem
 
 pytest.importorskip("onnxruntime")
 BUILDS = {
@@ -124,6 +134,39 @@ def test_a_host_that_vanishes_loses_nothing(server, tmp_path, monkeypatch):
     assert json.dumps(table.to_json())
     assert cost.table(space, task, cache=tmp_path).to_json() == table.to_json()
     assert running() == []
+
+
+def test_two_targets_in_one_run_are_both_kept_and_the_answer_is_that_of_an_exhaustive_search(server, tmp_path):
+    core = max(os.sched_getaffinity(0))
+    board = f"{server.address}&cores={core}"
+    limits = {"laptop": "50ms", "board": "60ms"}
+    coarse = {"costs": {f"latency@{name}": dict(tiny.COARSE) for name in limits}, "train": tiny.QUICK["train"]}
+    result = sartor.fit(
+        str(tiny.npz(tmp_path)), out=tmp_path / "run", space=Own(), method="random", latency=limits,
+        target={"laptop": "local", "board": board}, quiet=True, **coarse,
+    )  # fmt: skip
+    told = result.certificate["budgets"]
+    assert {n: (e["limit"], e["holds"], e["on_device"]) for n, e in told.items()} == {
+        "latency@board": (60.0, True, True), "latency@laptop": (50.0, True, True)
+    }  # fmt: skip
+    assert [told[f"latency@{n}"]["device"].get("pinned") for n in limits] == [None, str(core)]
+    assert all(e["timing"]["n"] > 0 for e in told.values())
+    page = (tmp_path / "run/report.html").read_text()
+    assert all(f"latency@{name}" in page for name in limits)
+    again = sartor.solve(tmp_path / "run", latency={"board": "59ms"}, trust_code=True, quiet=True)
+    assert again.path.name == "latency@board-59ms"
+    # what the solver says at budgets that bind, against every network of the space
+    goal = read_file(tmp_path / "run/score.json", ScoreFile).score
+    forms = {n: result.tables[n].form for n in told}
+    every = [Arch(picks) for picks in itertools.product(*map(range, goal.sizes))]
+    for share in (0.1, 0.3, 0.6):
+        limited = [Limit(n, f, float(np.quantile([f(a) for a in every], share))) for n, f in forms.items()]
+        inside = [goal(a) for a in every if all(limit.holds(a) for limit in limited)]
+        if inside:
+            assert solve(Problem(goal, tuple(limited))).score == pytest.approx(max(inside))
+        else:
+            with pytest.raises(Infeasible):
+                solve(Problem(goal, tuple(limited)))
 
 
 REFUSALS = {

@@ -1,0 +1,102 @@
+"""Devices that are not there, by their profiles; and how targets are named."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import tiny
+from own import Own
+
+import sartor
+from sartor.cli.options import by_target
+from sartor.core.errors import BadInput, RunError
+from sartor.core.task import Task
+from sartor.costs.latency.cost import Latency
+from sartor.pipeline import options
+from sartor.pipeline import order as pipeline
+from sartor.runs.directory import read_json, write_json
+from sartor.runs.progress import Reporter
+
+LIMIT = {"latency": "50ms"}
+
+
+@pytest.fixture(scope="module")
+def offline(finished, tmp_path_factory):
+    """A run for a device that is known by its profile."""
+    folder = tmp_path_factory.mktemp("offline")
+    table = read_json(finished.run / "costs/latency.json")
+    book = {"format": 1, "identity": table["device"], "unit": "ms", "reference_ms": 1.0, "prices": {}, "fits": {}}
+    write_json(folder / "board.json", {**table, "profile": book})
+    chosen = tiny.given(finished.data, LIMIT, method="random", target=str(folder / "board.json"))
+    tiny.prepare(finished, chosen, folder / "run")
+    pipeline.fit(chosen, folder / "run", Reporter(silent=True))
+    return folder
+
+
+def test_what_a_profile_decides_says_that_it_was_not_measured(offline):
+    run = offline / "run"
+    entry = json.loads((run / "certificate.json").read_text())["budgets"]["latency"]
+    assert entry["on_device"] is False
+    assert entry["holds"]
+    assert entry["measured"] == entry["predicted"]
+    assert "not verified on its device" in (run / "report.html").read_text()
+    lines = {line.what: line.state for line in sartor.verify(run, here=True).lines}
+    assert lines["latency on its device"] == "cannot be checked"
+    assert "differs" not in lines.values()
+
+
+def test_when_the_device_is_back_its_network_is_verified_on_it(offline, monkeypatch):
+    run = offline / "run"
+    result = sartor.solve(run, **LIMIT, target="local", quiet=True)
+    entry = result.certificate["budgets"]["latency"]
+    assert entry["on_device"] is True
+    assert entry["timing"]["n"] > 0
+    before = json.loads((run / "solution.json").read_text())["solution"]["picks"]
+    assert result.certificate["files"]  # a certificate of its own
+    assert list(result.arch.picks) == before  # the profile had decided alike
+    table = read_json(run / "costs/latency.json")
+    monkeypatch.setattr(Latency, "identity", lambda self: {**table["device"], "processor": "another"})
+    with pytest.raises(RunError, match="not the device that latency was priced on: processor another"):
+        sartor.solve(run, latency="49ms", target="local", quiet=True)
+
+
+def test_a_profile_serves_what_was_measured_and_nothing_else(tmp_path):
+    cost = Latency(rounds=3, visit_ms=0.0, networks=1)
+    table = cost.table(Own(), Task(3, 8, 1), cache=tmp_path)
+    write_json(tmp_path / "board.json", {**table.to_json(), **cost.profile(tmp_path)})
+    away = replace(cost, target=str(tmp_path / "board.json"))
+    assert not away.live
+    assert away.table(Own(), Task(3, 8, 1)).to_json() == table.to_json()
+    with pytest.raises(BadInput, match=r"of the \d+ prices .*sartor measure --target .*--classes 4 --image 8"):
+        away.table(Own(), Task(4, 8, 1))
+    with pytest.raises(BadInput, match="was measured with threads 1"):
+        replace(away, threads=2).identity()
+    with pytest.raises(BadInput, match="nothing can be timed on it now"):
+        away.time(Own().network(Own().heaviest, Task(3, 8, 1)), (1, 8, 8))
+    for text in ("{}", '{"profile": 1}', "["):
+        (tmp_path / "board.json").write_text(text)
+        with pytest.raises(BadInput, match="must be a device profile, but is none"):
+            away.identity()
+
+
+@pytest.mark.parametrize(
+    "values, message",
+    [
+        ({"budgets": {"latency": {"pi": "5ms"}}}, "needs a target named pi: add --target pi=ssh"),
+        ({"budgets": {"params": {"pi": "5M"}}, "target": {"pi": "local"}}, "needs a target named pi"),
+        ({"target": {"a b": "local"}}, "must be ADDRESS or NAME=ADDRESS"),
+        ({"target": {"pi": 3}}, "must be ADDRESS or NAME=ADDRESS"),
+        ({"target": {"../pi": "local"}}, "must be ADDRESS or NAME=ADDRESS"),
+    ],
+)
+def test_targets_that_mean_nothing_are_refused(values, message):
+    with pytest.raises(BadInput, match=message):
+        options.from_mapping({"data": "digits", **values})
+
+
+def test_the_command_line_names_targets():
+    assert by_target(["5ms"]) == {"": "5ms"}
+    assert by_target(["laptop=5ms", "pi=20ms"]) == {"laptop": "5ms", "pi": "20ms"}
+    assert by_target(["ssh://a@b?python=/x/python3"]) == {"": "ssh://a@b?python=/x/python3"}
+    assert by_target(["pi=ssh://a@b?cores=2"]) == {"pi": "ssh://a@b?cores=2"}
+    assert by_target(None) is None
