@@ -18,6 +18,7 @@ from sartor.data.augment import Augment
 from sartor.data.open import open_data
 from sartor.engine.evaluate import correct, recalibrate
 from sartor.insight.explain import explain
+from sartor.methods.binas import method
 from sartor.methods.binas.method import BINAS
 from sartor.methods.binas.outcomes import Outcomes
 from sartor.predictors.contributions import assemble, entries, force
@@ -191,3 +192,23 @@ def test_the_teachers_batch_norms_have_the_statistics_of_the_images_that_it_teac
     recalibrate(teacher, job.feed.plain(job.splits.train, 48), lambda x, _: teacher(x))
     assert abs(taught - 1) < 0.35
     assert spread() > 1.5 * taught
+
+
+@pytest.mark.parametrize(("epoch", "share"), [(0.01, 1.0), (1.0, 0.5), (100.0, 0.0)])
+def test_where_the_time_does_not_allow_the_fewest_passes_fewer_images_measure(tmp_path, monkeypatch, epoch, share):
+    """A pass of so many seconds, in a search of which a quarter, 20 or so of them, may measure."""
+    monkeypatch.setattr(method, "_FEW", 4)
+    monkeypatch.setattr(BINAS, "_epoch", lambda self, job, net: epoch)
+    binas = BINAS(passes=0, held_out=0)
+    whole = tiny.job(tmp_path)
+    views = 2 if binas._mirrors(whole) else 1
+    least = method._FIRST + views * method._LEAST_HELD_OUT
+    whole = replace(whole, seconds=0.5 * least / (method._MEASURING + method._CHECKING))
+    planned, job = binas._timed(whole, None)
+    images = len(whole.splits.val)
+    assert len(job.splits.val) == max(4, round(share * images))
+    assert set(job.splits.val) <= set(whole.splits.val)
+    assert planned.passes >= method._FIRST
+    assert planned.held_out >= method._LEAST_HELD_OUT
+    again, same = binas._timed(whole, None)  # as a resumed run finds it
+    assert (again.passes, same.splits.val.tolist()) == (planned.passes, job.splits.val.tolist())

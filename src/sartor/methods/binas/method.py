@@ -46,6 +46,7 @@ _HEAVIEST, _MULTIPATH, _MEASURING, _CHECKING = 0.3, 0.45, 0.18, 0.07
 _LEAST_HELD_OUT = 12
 _MOST_PASSES, _MOST_HELD_OUT = 200, 200  # more would not change the decision
 _CALIBRATION = 40  # batches that decide the teacher's batch-norm statistics
+_FEW = 256  # images, on which a CPU times a pass, and that must measure at least
 _OUTCOMES_A_TERM = 8  # least outcomes for every coefficient of the joint estimate
 
 
@@ -138,7 +139,7 @@ class BINAS(Method):
         history["multipath"] = self._train_multipath(job, net, teacher)
         recalibrate_paths(job, net, job.engine.batch(240, self.batch))
         seconds = time.monotonic()
-        timed = self._timed(job, net)
+        timed, job = self._timed(job, net)
         score = timed._measure(job, net)
         seconds = time.monotonic() - seconds
         checking = time.monotonic()
@@ -225,31 +226,44 @@ class BINAS(Method):
 
     # measuring -----------------------------------------------------------------------------------
 
-    def _timed(self, job: Job, net: Any) -> BINAS:
-        """The method with as many passes and held-out networks as the time allows, where it left that open."""
+    def _timed(self, job: Job, net: Any) -> tuple[BINAS, Job]:
+        """The method with as many passes and held-out networks as the time allows, where it left that open.
+
+        Where the time does not even allow the fewest, the job that comes back measures on fewer images.
+        """
         if self.passes and self.held_out:
-            return self
+            return self, job
         file = "search/measuring.plan.json"
         if not (job.run.path / file).exists():
             job.needs_time("method.passes and method.held_out")
-            pace, start = (
-                Tally(job, "pace", 2 * max(1, per_forward(job.engine.device.type) // len(job.splits.val))),
-                0.0,
-            )
-            for _ in range(2):  # the first run is not timed: libraries set themselves up
-                start, pace.position = time.monotonic(), 0
-                pace.run(net, lambda row, _, first, count: job.space.sample_picks(job.seeds.rng("pace", row), count))
-            epoch = (time.monotonic() - start) / len(pace.right)
+            epoch, images, views = self._epoch(job, net), len(job.splits.val), 2 if self._mirrors(job) else 1
+            fewest = epoch * (_FIRST + views * _LEAST_HELD_OUT)
+            share = min(1.0, (_MEASURING + _CHECKING) * (job.seconds or 0.0) / max(fewest, 1e-9))
+            few = min(images, max(_FEW, round(share * images)))
+            epoch *= few / images
             plan = {
                 "passes": job.count(_MEASURING, epoch, _FIRST, _MOST_PASSES),
-                "held_out": job.count(
-                    _CHECKING, (2 if self._mirrors(job) else 1) * epoch, _LEAST_HELD_OUT, _MOST_HELD_OUT
-                ),
+                "held_out": job.count(_CHECKING, views * epoch, _LEAST_HELD_OUT, _MOST_HELD_OUT),
+                "images": few,
             }
             job.run.write(file, job.engine.agree(plan))
         plan = job.run.read(file)
-        passes, held_out = int(plan["passes"]), int(plan["held_out"])
-        return replace(self, passes=self.passes or passes, held_out=self.held_out or held_out)
+        some = np.sort(job.seeds.rng("measured").permutation(job.splits.val)[: int(plan.get("images", 2**62))])
+        method = replace(
+            self, passes=self.passes or int(plan["passes"]), held_out=self.held_out or int(plan["held_out"])
+        )
+        return method, replace(job, splits=replace(job.splits, val=some))
+
+    def _epoch(self, job: Job, net: Any) -> float:
+        """Seconds of a pass of random paths over the validation images; on a CPU those of some tell it."""
+        gpu, images = job.engine.device.type == "cuda", len(job.splits.val)
+        few = images if gpu else min(images, _FEW)
+        rows = 2 * max(1, per_forward(job.engine.device.type) // images) if gpu else 1
+        pace, start = Tally(job, "pace", rows, places=np.tile(np.arange(few), (rows, 1))), 0.0
+        for _ in range(2 if gpu else 1):  # a GPU's first run is not timed: libraries set themselves up
+            start, pace.position = time.monotonic(), 0
+            pace.run(net, lambda row, _, first, count: job.space.sample_picks(job.seeds.rng("pace", row), count))
+        return (time.monotonic() - start) / rows * images / few
 
     def _measure(self, job: Job, net: Any) -> Quadratic:
         """The contributions of equation 3, by the estimator asked for."""
