@@ -13,7 +13,7 @@ from sartor.core.arch import Arch, Choice, active, canonical
 from sartor.core.quadratic import Array, Limit
 
 _SWEEPS = 6  # over all choices, from one network to the next
-_PULL = 8.0  # how much likelier a network is that uses its budget: e^8 between nothing and all of it
+_PULL = 20.0  # how much likelier a network is that uses its budget: e^2 between nine tenths and all of it
 
 
 def usage(limits: Sequence[Limit], picks: NDArray[np.int64]) -> Array:

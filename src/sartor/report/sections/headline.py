@@ -186,10 +186,9 @@ def _about_room(files: Files) -> list[str]:
     if not shares or max(shares.values()) >= _USED or not files.verified:
         return []
     used = " and ".join(f"{100 * share:.0f} % of the {name} budget" for name, share in shares.items())
-    return [
-        f"Only {used} is used: no larger network of this space scores more. Try another space, or give the search more "
-        "time (--time)."
-    ]
+    tried = files.solution.solution.solver == "trials"
+    why = "no larger network did better when it was tried" if tried else "no larger network of this space scores more"
+    return [f"Only {used} is used: {why}. Try another space, or give the search more time (--time)."]
 
 
 def _about_training(files: Files) -> list[str]:
