@@ -29,6 +29,7 @@ _FEWEST, _MOST, _LAST = 6, 64, 3  # networks of the first rung, and of the last
 _STEPS = 80  # a shorter training tells little,
 _LADDER = 12  # and fewer networks need no third rung
 _SCARCE, _PLENTY = 10, 40  # epochs of the network that comes out: few, and many
+_HASTE = 0.4  # of its time that the search takes at least, however few those are
 _USED = 0.85  # share of the time that is given to trainings; the rest builds, evaluates and fits
 _TIMED, _LOOKING = 5, 4.0  # networks whose steps are timed to plan the rungs, and seconds after which it is enough
 _FOLDS = 5  # of the first rung, to see how well the score ranks networks that it was not fitted to
@@ -75,9 +76,8 @@ class Ladder:
         if job.engine.device.type == "cpu" and size > 1:
             job.engine.use_threads(max(1, job.engine.cores // size))
         begin, timed = time.monotonic(), list[tuple[float, float]]()
-        for candidate in self.candidates(0)[
-            :: -max(1, self.first // _TIMED)
-        ]:  # a GPU may only have time for a drawn one
+        # Drawn ones first: a GPU needs so long to get ready that one may have to be enough.
+        for candidate in self.candidates(0)[:: -max(1, self.first // _TIMED)]:
             timed.append(self.bench.pace(candidate.arch))
             if job.engine.agree(time.monotonic() - begin > _LOOKING):
                 break
@@ -85,7 +85,10 @@ class Ladder:
         # Beside each other some get ready while others train: nothing is lost but the first's time.
         ready = float(np.mean([ready for _, ready in timed]))
         seconds = _USED * max(job.began + (job.seconds or 0.0) - time.monotonic(), 0.5 * (job.seconds or 0.0))
-        seconds = float(job.engine.agree(seconds))
+        batches = len(job.feed.batches(job.splits.train, self.bench.recipe.batch, "trials"))
+        last = self.rest / (batches * step)  # epochs of the network that comes out
+        # Where those are few, more of them are worth more than a better network.
+        seconds = float(job.engine.agree(seconds * np.clip(last / _SCARCE, _HASTE, 1.0)))
         together = size if job.engine.device.type == "cpu" else 1  # steps share one GPU, but not one core
 
         def steps() -> float:
@@ -95,8 +98,6 @@ class Ladder:
         while not given and self.first > _FEWEST and steps() < _STEPS:
             self.first -= 1
             self.rungs = min(self.rungs, 3 if self.first >= _LADDER else 2)
-        batches = len(job.feed.batches(job.splits.train, self.bench.recipe.batch, "trials"))
-        last = self.rest / (batches * step)  # epochs of the network that comes out
         power = float(np.clip((_PLENTY - last) / (_PLENTY - _SCARCE), 0.0, 1.0))
         # Beside others on a GPU a network's own speed cannot be seen.
         self.pace = Pace(step, 0.0 if size > 1 and together == 1 else power)
