@@ -44,7 +44,7 @@ class SartorClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # 
     def __init__(
         self,
         *,
-        latency: Amount | None = None,
+        latency: Amount | Mapping[str, Amount] | None = None,
         params: Amount | None = None,
         macs: Amount | None = None,
         memory: Amount | None = None,
@@ -54,7 +54,7 @@ class SartorClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # 
         costs: Any = None,
         solver: str | Group | Solver | type[Solver] | None = None,
         runtime: str | Runtime | type[Runtime] | None = None,
-        target: str | None = None,
+        target: str | Mapping[str, str] | None = None,
         time: str | float | None = None,
         effort: Effort | None = None,
         device: Device | None = None,

@@ -215,6 +215,9 @@ def _here(f: Folders, d: Decision, built: list[nn.Module], ask: Ask) -> Iterator
             continue
         target = str(options.get(name, {}).get("target", "local"))
         what = f"{name} on {'this machine' if target == 'local' else target}"
+        if ask.here and not ask.trusted and target != "local":
+            yield unknown(what, "a machine that a file names is asked only where you trust it: --trust-code")
+            continue
         if not ask.here or not built or name not in d.tables:
             yield unknown(what, "it is measured anew with --here" if not ask.here else "the network was not rebuilt")
             continue
