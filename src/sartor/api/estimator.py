@@ -55,6 +55,7 @@ class SartorClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # 
         solver: str | Group | Solver | type[Solver] | None = None,
         runtime: str | Runtime | type[Runtime] | None = None,
         target: str | Mapping[str, str] | None = None,
+        start: str | Path | None = None,
         time: str | float | None = None,
         effort: Effort | None = None,
         device: Device | None = None,

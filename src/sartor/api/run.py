@@ -45,6 +45,7 @@ def fit(
     solver: str | Group | Solver | type[Solver] | None = None,
     runtime: str | Runtime | type[Runtime] | None = None,
     target: str | Mapping[str, str] | None = None,
+    start: str | Path | None = None,
     time: str | float | None = None,
     effort: Effort | None = None,
     device: Device | None = None,
@@ -68,7 +69,8 @@ def fit(
     options, ``{"name": "xnas", "epochs": 20}`` both. `val` and `test` are the shares of images kept aside, `train`
     the recipe of the network that comes out. `target` says where it will run (docs/targets.md): ``"ssh://pi@pi4"``, or
     several at once, ``target={"laptop": "local", "pi": "ssh://pi@pi4"}`` with ``latency={"laptop": "5ms", "pi":
-    "20ms"}``. The same call resumes an interrupted run.
+    "20ms"}``. `start` is a finished run or a safetensors file whose weights go into the
+    search and the network, where they prove better than fresh ones. The same call resumes an interrupted run.
     """
     from sartor.pipeline.options import default_folder, from_mapping
     from sartor.pipeline.order import fit as run
@@ -77,6 +79,7 @@ def fit(
     limits = _given(latency=latency, params=params, macs=macs, memory=memory) | dict(budgets or {})
     chosen = _given(
         method=method, space=space, costs=costs, solver=solver, runtime=runtime, target=target, time=time,
+        start=_path(start),
         effort=effort, device=device, threads=threads, image=image, seed=seed, val=val, test=test, train=train,
         devices=devices, nodes=nodes,
     )  # fmt: skip

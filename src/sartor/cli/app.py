@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-_FIRST = ("fit", "predict", "eval", "solve", "frontier", "report", "audit", "compare", "verify", "compress")
+_FIRST = ("fit", "predict", "eval", "solve", "frontier", "report", "audit", "compare", "verify", "compress", "pretrain")
 
 
 class Ordered(TyperGroup):

@@ -47,6 +47,7 @@ def fit(
     space: Annotated[str | None, typer.Option(help="The search space, likewise.",
                                               autocompletion=among(SPACES))] = None,
     cost: Costs = None, solver: Solver = None,
+    start: Annotated[str | None, typer.Option(help="Weights to start from: a finished run, or safetensors.")] = None,
     time_: Annotated[str | None, typer.Option("--time", help="For everything, e.g. 10min.")] = None,
     effort: Annotated[str | None, typer.Option(help="quick, standard (times), thorough (the papers').",
                                                autocompletion=among(("quick", "standard", "thorough")))] = None,
@@ -70,8 +71,9 @@ def fit(
     from sartor.runs.progress import Reporter
 
     values = read_toml(config) if config else {}
-    values |= given(data=data, method=method, space=space, time=time_, effort=effort, device=device, runtime=runtime,
-                    target=by_target(target), threads=threads, image=image, seed=seed, devices=devices, nodes=nodes,
+    values |= given(data=data, method=method, space=space, start=start, time=time_, effort=effort, device=device,
+                    runtime=runtime, target=by_target(target), threads=threads, image=image, seed=seed,
+                    devices=devices, nodes=nodes,
                     costs=cost or None, solver=solver)  # fmt: skip
     limits = named_budgets(budget) | given(latency=by_target(latency), params=params, macs=macs, memory=memory)
     values = overridden(options.grouped(values), set_, limits)
@@ -82,6 +84,24 @@ def fit(
     path = run_fit(chosen, folder, Reporter(quiet or None))
     if _first_process():
         show.delivered(load(path), as_json)
+
+
+@app.command()
+def pretrain(
+    data: Annotated[str, typer.Argument(help="As for `sartor fit`: many images, of any classes.")],
+    out: Annotated[Path, typer.Option(help="The run directory, for `sartor fit --start`.")],
+    space: Annotated[str | None, typer.Option(help="The search space.", autocompletion=among(SPACES))] = None,
+    method: Annotated[str | None, typer.Option(help="The search method.", autocompletion=among(METHODS))] = None,
+    time_: Annotated[str | None, typer.Option("--time", help="For everything, e.g. 30min.")] = None,
+    device: Annotated[str | None, typer.Option(help="Where to search and train: cpu or cuda.")] = None,
+    image: Annotated[int | None, typer.Option(help="Side of the images in pixels; default from the data.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of everything random.")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="Any option, e.g. method.passes=4.")] = None,
+    quiet: Quiet = False, as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Learn weights without a budget, for `sartor fit OTHER --start OUT`."""
+    fit(data=data, out=out, space=space, method=method, time_=time_, device=device, image=image, seed=seed, set_=set_,
+        quiet=quiet, as_json=as_json)  # fmt: skip
 
 
 @app.command()

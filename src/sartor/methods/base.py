@@ -20,6 +20,7 @@ from sartor.engine.device import Engine
 from sartor.engine.feed import Feed
 from sartor.engine.fit import Training
 from sartor.engine.length import Length
+from sartor.engine.origin import Origin
 from sartor.engine.plan import planned
 from sartor.runs.directory import Run
 from sartor.spaces.base import Space
@@ -39,6 +40,7 @@ class Job:
     run: Run
     seconds: float | None = None  # that the search may take; None: as long as its options say
     began: float = field(default_factory=time.monotonic)
+    origin: Origin | None = None  # weights learnt elsewhere, for networks before they are trained
     limits: tuple[Limit, ...] = ()  # the budgets and the space's rules, for a method that looks inside them only
     prepared: object = None  # what `Method.prepare` began
 

@@ -33,6 +33,7 @@ from sartor.deploy.module import Deployed
 from sartor.deploy.runtimes.base import Runtime
 from sartor.engine.device import Engine
 from sartor.engine.feed import Feed
+from sartor.engine.origin import Origin
 from sartor.methods.base import Job, Method
 from sartor.pipeline.final import Final, preset
 from sartor.pipeline.options import (
@@ -128,6 +129,7 @@ class Search(Context):
     options: Fit
     space: Space
     method: Method
+    origin: Origin | None = None
 
     @property
     def share(self) -> float:
@@ -137,7 +139,7 @@ class Search(Context):
     def job(self, limits: tuple[Limit, ...] = (), prepared: object = None) -> Job:
         """What a search method gets."""
         seconds = None if self.clock.seconds is None else self.share * max(0.0, self.clock.left - _AFTER)
-        told: dict[str, Any] = {"limits": limits, "prepared": prepared}
+        told: dict[str, Any] = {"limits": limits, "prepared": prepared, "origin": self.origin}
         return Job(self.space, self.task, self.feed, self.splits, self.seeds, self.run, seconds, **told)
 
     def trained_for(self, seconds: float | None) -> float | None:
@@ -208,6 +210,7 @@ def open_context(
         Clock(run, given.seconds if timed else None, began),
         given.space.make(SPACES, size).fitted(images.task),
         given.method.make(METHODS, method.preset(given.effort, len(splits.train), given.device)),
+        None if given.start is None else Origin(given.start),
     )  # fmt: skip
 
 
@@ -273,5 +276,6 @@ def reopened(
     limits = parse_budgets(budgets or {}, given.costs)
     names = [*sorted(p.stem for p in (run.path / "costs").glob("*.json")), *limits]
     kept = aimed({n: given.costs.get(n, Plug(n, {}, trusted)) for n in names}, read_targets(target))
-    given = dataclasses.replace(given, costs=kept, devices=1, nodes=1, **more)
+    there = given.start if given.start and Path(given.start).exists() else None  # it may be another machine's
+    given = dataclasses.replace(given, costs=kept, devices=1, nodes=1, start=there, **more)
     return open_context(given, path, reporter, timed=False), {n: float(v) for n, v in limits.items()}

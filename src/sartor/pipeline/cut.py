@@ -69,6 +69,11 @@ class Cut(ABC):
     def start(self, arch: Arch) -> Start:
         """The chosen network with the weights that it inherits."""
 
+    @property
+    def elsewhere(self) -> bool:
+        """Whether weights come from elsewhere: they must prove to be better than none."""
+        return False
+
     def phase(self, arch: Arch) -> str:
         """A name for the network's training: another architecture must never resume from its checkpoint."""
         return tag(arch.picks)
@@ -198,6 +203,11 @@ class FitCut(Cut):
         """The one that was searched."""
         return self.space
 
+    @property
+    def elsewhere(self) -> bool:
+        """As `--start` says."""
+        return self.context.origin is not None
+
     def goal(self) -> Quadratic:
         """The score that the search stage wrote."""
         return self.context.run.load(ScoreFile).checked(self.context.run.path / ScoreFile.NAME).score
@@ -216,7 +226,10 @@ class FitCut(Cut):
             net.load_state_dict(checkpoint.load(own))
             return Start(c.engine.place(net), inherited=True)
         if c.train.start == "fresh" or not (folder / "supernet.safetensors").exists():
-            return Start(c.engine.place(self.network(arch)))
+            net = c.engine.place(self.network(arch))
+            if c.origin is not None:
+                c.run.log(f"the network starts with {c.origin.into(net, c.task.classes)}")
+            return Start(net)
         supernet = new_supernet(c.space, c.task)
         supernet.load_state_dict(checkpoint.load(folder / "supernet.safetensors"))
         teacher = self.network(c.space.heaviest)

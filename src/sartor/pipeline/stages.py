@@ -6,6 +6,7 @@ A stage reads files of the run directory and writes its own, whose names it retu
 from __future__ import annotations
 
 import bisect
+import copy
 import math
 import shutil
 import time
@@ -32,7 +33,7 @@ from sartor.engine.judgement import by_halves, judged, reliability, temperature
 from sartor.engine.network import Masks, settle_norms, train_network
 from sartor.engine.seeding import seeded
 from sartor.pipeline.context import Context
-from sartor.pipeline.cut import Cut, FitCut, chosen
+from sartor.pipeline.cut import Cut, FitCut, Start, chosen
 from sartor.pipeline.final import suited
 from sartor.runs.codec import encode
 from sartor.runs.directory import Run, atomic, sha256
@@ -53,6 +54,7 @@ from sartor.solvers import cheapest
 from sartor.solvers.base import Frontier, NotSeparable, Problem, Solution
 from sartor.solvers.frontier import frontier
 
+_SHARE = 0.06  # of the training, for each of two starts to show which is better
 _TRIES = 12  # corrections of a table before giving up
 _SPARE, _USED = 5, 0.93  # how often to use room that a measurement leaves, and the share of a budget that is used up
 _AFTER = 12.0  # seconds for exporting, measuring and the report
@@ -344,6 +346,8 @@ def train(cut: Cut) -> list[str]:
         return files
     with seeded(c.seeds.number("network")):
         begin = cut.start(arch)
+    if cut.elsewhere:
+        begin = _better(cut, arch, begin)
     net, masks, before, kept = begin.net, Masks(begin.net, begin.masks), None, "trained"
     everything = c.train.images == "all"
     if begin.inherited:
@@ -371,6 +375,24 @@ def train(cut: Cut) -> list[str]:
     if c.run.writer:
         checkpoint.save(cut.run.path / "model/trained.safetensors", net.state_dict())
     return files
+
+
+def _better(cut: Cut, arch: Arch, begin: Start) -> Start:
+    """The start that is ahead of a fresh one on validation images after a small share of the time; else a fresh one."""
+    c, found = cut.context, {}
+    with seeded(c.seeds.number("network")):
+        fresh = Start(c.engine.place(cut.network(arch)))
+    short = replace(c.train, epochs=math.ceil(_SHARE * c.train.epochs))
+    seconds = _SHARE * _left(cut) if not c.train.epochs else None
+    for name, start in (("start", begin), ("fresh", fresh)):
+        net = copy.deepcopy(start.net)
+        train_network(net, None, short, c.feed, c.splits, cut.run, f"{name}-{cut.phase(arch)}", None, seconds)
+        found[name] = accuracy(net, c.feed, c.splits.val)
+    c.run.log(
+        f"after {100 * _SHARE:.0f} % of the training, {found['start']:.2f} % of the validation images are right with "
+        f"weights from elsewhere, {found['fresh']:.2f} % with fresh ones"
+    )
+    return begin if found["start"] >= found["fresh"] else fresh
 
 
 def _left(cut: Cut) -> float:

@@ -127,6 +127,8 @@ class BINAS(Method):
         """All phases; each resumes from what it left in the run directory."""
         with seeded(job.seeds.number("supernet")):
             net = job.engine.place(new_supernet(job.space, job.task))
+        if job.origin is not None:
+            job.run.log(f"the search starts with {job.origin.into(net, job.task.classes)}")
         history = {"heaviest": self._train_heaviest(job, net)}
         teacher = net.extract(job.space.heaviest)
         batch = job.engine.batch(240, self.batch)

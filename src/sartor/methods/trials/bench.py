@@ -19,6 +19,7 @@ from sartor.engine.evaluate import accuracy
 from sartor.engine.feed import Feed
 from sartor.engine.fit import Training, fit, nothing
 from sartor.engine.length import Length
+from sartor.engine.origin import Origin
 from sartor.engine.plan import seconds_per_step
 from sartor.engine.recipe import Recipe
 from sartor.engine.seeding import seeded
@@ -59,22 +60,25 @@ class Bench:
     path: Path  # of the run
     recipe: Recipe
     seconds: float | None  # of the whole search: no trial takes longer
+    origin: Origin | None = None  # where networks take weights from
 
     @classmethod
     def of(cls, job: Job, recipe: Recipe) -> Bench:
         """A job's."""
-        return cls(job.space, job.feed, job.splits, job.run.path, recipe, job.seconds)
+        return cls(job.space, job.feed, job.splits, job.run.path, recipe, job.seconds, job.origin)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """An engine stays where it is: what is sent opens one on the same kind of device."""
-        f, rest = self.feed, (self.splits, self.path, self.recipe, self.seconds)
+        f, rest = self.feed, (self.splits, self.path, self.recipe, self.seconds, self.origin)
         return _opened, (f.engine.device.type, self.space, f.images, f.mean, f.std, f.seeds, *rest)
 
     def training(self, arch: Arch, rung: int) -> tuple[Training, nn.Module]:
-        """The training of a network with fresh weights, and the network."""
+        """The training of a network with fresh weights, or those from elsewhere that it can take; and the network."""
         task, engine = self.feed.task, self.feed.engine
         with seeded(self.feed.seeds.number(f"trial/{tag(arch.picks)}")):
             net = engine.place(self.space.network(arch, task))
+        if self.origin is not None:
+            self.origin.into(net, task.classes)
 
         def loss(x: Tensor, y: Tensor, drawn: StepDraw) -> dict[str, Tensor]:
             return {"loss": task.loss(net(x), y, self.recipe.smoothing)}

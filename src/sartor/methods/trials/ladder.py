@@ -144,6 +144,9 @@ class Ladder:
         space, limits = self.job.space, self.job.limits
         known = dearest(space.landmarks(self.job.task), limits)
         found = {canonical(space.choices, arch): name for name, arch in list(known.items())[: self.first // 2]}
+        first = self.job.origin.arch(space.choices) if self.job.origin is not None else None
+        if first is not None and all(limit.holds(first) for limit in limits):  # the one that knows most already
+            found = {canonical(space.choices, first): "start"} | found
         start = self._optimum(Quadratic(space.sizes))
         rng = self.job.seeds.rng("trials")
         others = [arch for arch in draw(space.choices, limits, start, self.first, rng) if arch not in found]
