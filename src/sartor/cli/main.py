@@ -234,11 +234,11 @@ def measure(
     with Reporter(quiet or None).bar("measuring", 100) as bar, TemporaryDirectory() as spare:
         tick, folder = (lambda n, done, total: bar.to(100 * done // total, n)), cache_folder() or Path(spare)
         table = measured.table(SPACES[space]().fitted(task), task, tick, folder)
-        profile = measured.profile(folder)
+        data = {**table.to_json(), **measured.profile(folder)}
     if out is not None:
-        write_json(out, {**table.to_json(), **profile})
+        write_json(out, data)
 
-    show.emit(table, as_json, lambda: show.prices(table))
+    show.emit(data, as_json, lambda: show.prices(table))
 
 
 @app.command("zoo")
