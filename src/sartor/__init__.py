@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sartor.api.result import Result, load
-from sartor.api.run import audit, compare, compress, fit, solve, verify
+from sartor.api.run import audit, compare, compress, export, fit, solve, verify
 from sartor.core.arch import Arch, Choice
 from sartor.core.errors import BadInput, Diverged, Infeasible, MissingDependency, RunError, SartorError, SolverError
 from sartor.core.quadratic import Limit, Quadratic
@@ -35,7 +35,7 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     # the main job
-    "fit", "solve", "compress", "compare", "audit", "verify", "load", "Result",
+    "fit", "solve", "compress", "compare", "audit", "export", "verify", "load", "Result",
     # what methods, costs and solvers speak
     "Arch", "Choice", "Limit", "Quadratic", "Task",
     # errors

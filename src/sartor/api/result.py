@@ -223,10 +223,10 @@ class Result:
 
     @cached_property
     def _onnx(self) -> Any:
-        from sartor.deploy.export import OnnxModel
+        from sartor.deploy.export import OnnxModel, deployed_file
 
         self._checked("export")
-        return OnnxModel(self.path / "model/model.onnx")
+        return OnnxModel(deployed_file(self.path))
 
     def _checked_pixels(self, images: np.ndarray) -> np.ndarray:
         side, channels = self.preprocessing.image, self.preprocessing.channels

@@ -28,6 +28,7 @@ Amount = str | float
 Group = Mapping[str, Any]
 Effort = Literal["quick", "standard", "thorough"]
 Device = Literal["cpu", "cuda"]
+Precision = Literal["float32", "int8", "auto"]
 
 
 def fit(
@@ -46,6 +47,7 @@ def fit(
     runtime: str | Runtime | type[Runtime] | None = None,
     target: str | Mapping[str, str] | None = None,
     start: str | Path | None = None,
+    precision: Precision | None = None,
     time: str | float | None = None,
     effort: Effort | None = None,
     device: Device | None = None,
@@ -79,7 +81,7 @@ def fit(
     limits = _given(latency=latency, params=params, macs=macs, memory=memory) | dict(budgets or {})
     chosen = _given(
         method=method, space=space, costs=costs, solver=solver, runtime=runtime, target=target, time=time,
-        start=_path(start),
+        start=_path(start), precision=precision,
         effort=effort, device=device, threads=threads, image=image, seed=seed, val=val, test=test, train=train,
         devices=devices, nodes=nodes,
     )  # fmt: skip
@@ -97,6 +99,7 @@ def solve(
     memory: Amount | None = None,
     budgets: Mapping[str, Amount] | None = None,
     solver: str | Group | Solver | type[Solver] | None = None,
+    precision: Precision | None = None,
     data: object = None,
     target: str | Mapping[str, str] | None = None,
     trust_code: bool = False,
@@ -106,7 +109,7 @@ def solve(
     """Another budget on a finished run: no search again. `data` is needed again where it was an object in Python.
 
     With ``train=False`` it ends with the decision: the result has `arch` and `frontier`, and the same call without it
-    trains that network.
+    trains that network. `precision` may be another than the run's.
     `target` is where the device is now: a run that was solved with its profile is then measured and verified on it.
 
     A run with a space, method or cost from outside Sartor names code in its files, which is imported only where
@@ -117,8 +120,9 @@ def solve(
 
     limits = _given(latency=latency, params=params, macs=macs, memory=memory) | dict(budgets or {})
     path = start(
-        Path(run), limits, Reporter(quiet), solver=solver, data=data, target=target, trust_code=trust_code, train=train
-    )
+        Path(run), limits, Reporter(quiet), solver=solver, precision=precision, data=data, target=target,
+        trust_code=trust_code, train=train,
+    )  # fmt: skip
     return load(path, trust_code=trust_code)
 
 
@@ -136,6 +140,7 @@ def compress(
     solver: str | Group | Solver | type[Solver] | None = None,
     runtime: str | Runtime | type[Runtime] | None = None,
     target: str | Mapping[str, str] | None = None,
+    precision: Precision | None = None,
     effort: Effort | None = None,
     device: Device | None = None,
     threads: int | None = None,
@@ -175,7 +180,8 @@ def compress(
     limits = _given(latency=latency, params=params, macs=macs, memory=memory) | dict(budgets or {})
     options = _given(
         costs=costs, solver=solver, runtime=runtime, target=target, effort=effort, device=device, threads=threads,
-        image=image, seed=seed, val=val, test=test, train=train, weights=None if weights is None else str(weights),
+        precision=precision, image=image, seed=seed, val=val, test=test, train=train,
+        weights=None if weights is None else str(weights),
         structures=structures, rounds=rounds, epochs=epochs, pretrain=pretrain, strength=strength, rate=rate,
         batch=batch, hessian=hessian, hessian_images=hessian_images, gradual=gradual, levels=levels,
         data=_path(data),
@@ -211,6 +217,27 @@ def compare(
     from sartor.runs.schema import CompareFile
 
     return Run(start(Path(run), time, timm, Reporter(quiet), trust_code)).load(CompareFile)
+
+
+def export(
+    run: str | Path,
+    *,
+    to: Sequence[str],
+    data: object = None,
+    trust_code: bool = False,
+    quiet: bool | None = None,
+) -> Path:
+    """The network of a finished run for other runtimes: any of ``openvino``, ``litert`` and ``torchscript``.
+
+    Each form is compared with model.onnx on 100 test images (`data`, where they lie elsewhere now) and refused where a
+    probability differs by a thousandth. The folder that is returned, RUN/export, has a model card, too.
+    """
+    from sartor.compression.given import reopen
+    from sartor.pipeline.exports import export as write
+    from sartor.runs.progress import Reporter
+
+    path = Path(run)
+    return write(path, list(to), lambda: reopen(path, trusted=trust_code), _path(data), Reporter(quiet))
 
 
 def audit(

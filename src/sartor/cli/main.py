@@ -16,15 +16,15 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from sartor.cli import audit, bench, compare, compress, show, tables, verify
+from sartor.cli import audit, bench, compare, compress, export, show, tables, verify
 from sartor.cli.app import AsJson, Quiet, RunPath, app, given, overridden
-from sartor.cli.options import Budgets, Costs, Solver, Targets, TrustCode, among, by_target, named_budgets
+from sartor.cli.options import Budgets, Costs, Precision, Solver, Targets, TrustCode, among, by_target, named_budgets
 from sartor.core.errors import BadInput, SartorError
 from sartor.core.registry import METHODS, SPACES
 from sartor.version import __version__
 
 # Importing a file of commands adds them to `app`.
-__all__ = ["app", "audit", "bench", "compare", "compress", "main", "tables", "verify"]
+__all__ = ["app", "audit", "bench", "compare", "compress", "export", "main", "tables", "verify"]
 _INTERRUPTED, _TERMINATED = 130, 143  # 128 and the number of the signal
 # What the system says of a disk or a path that a person gave, and not of a mistake of ours.
 _REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.ENAMETOOLONG)
@@ -52,8 +52,8 @@ def fit(
     effort: Annotated[str | None, typer.Option(help="quick, standard (times), thorough (the papers').",
                                                autocompletion=among(("quick", "standard", "thorough")))] = None,
     device: Annotated[str | None, typer.Option(help="Where to train: cpu or cuda (a GPU where there is one).")] = None,
-    runtime: Annotated[str | None, typer.Option(help="Cut for onnxruntime (this CPU) or torch (--device).")] = None,
-    target: Targets = None,
+    runtime: Annotated[str | None, typer.Option(help="Cut for onnxruntime, openvino, litert or torch.")] = None,
+    target: Targets = None, precision: Precision = None,
     threads: Annotated[int | None, typer.Option(help="Threads of the deployed network.")] = None,
     image: Annotated[int | None, typer.Option(help="Side of the images in pixels; default from the data.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of everything random.")] = None,
@@ -73,8 +73,7 @@ def fit(
     values = read_toml(config) if config else {}
     values |= given(data=data, method=method, space=space, start=start, time=time_, effort=effort, device=device,
                     runtime=runtime, target=by_target(target), threads=threads, image=image, seed=seed,
-                    devices=devices, nodes=nodes,
-                    costs=cost or None, solver=solver)  # fmt: skip
+                    devices=devices, nodes=nodes, costs=cost or None, solver=solver, precision=precision)  # fmt: skip
     limits = named_budgets(budget) | given(latency=by_target(latency), params=params, macs=macs, memory=memory)
     values = overridden(options.grouped(values), set_, limits)
     if "data" not in values:
@@ -107,7 +106,8 @@ def pretrain(
 @app.command()
 def solve(
     run: RunPath, latency: Latency = None, params: Params = None, macs: Macs = None, memory: Memory = None,
-    budget: Budgets = None, target: Targets = None, solver: Solver = None, trust_code: TrustCode = False,
+    budget: Budgets = None, target: Targets = None, solver: Solver = None, precision: Precision = None,
+    trust_code: TrustCode = False,
     set_: Annotated[list[str] | None, typer.Option("--set", help="An option of the solver: solver.time_limit=60.")]
     = None, train: Annotated[bool, typer.Option(help="Train the network; else decide only.")] = True,
     quiet: Quiet = False, as_json: AsJson = False,
@@ -124,8 +124,8 @@ def solve(
         raise BadInput("--set of `sartor solve` takes options of the solver, such as solver.time_limit=60.")
     chosen = asked["solver"] if solver or set_ else None
     path = run_solve(
-        run, limits, Reporter(quiet or None), solver=chosen, target=by_target(target), trust_code=trust_code,
-        train=train,
+        run, limits, Reporter(quiet or None), solver=chosen, precision=precision, target=by_target(target),
+        trust_code=trust_code, train=train,
     )  # fmt: skip
     (show.delivered if train else show.decided)(load(path), as_json)
 

@@ -32,6 +32,9 @@ Solver = Annotated[str | None, typer.Option(
     autocompletion=among(SOLVERS))]  # fmt: skip
 Targets = Annotated[list[str] | None, typer.Option(
     "--target", help="Where it will run: local, ssh://user@host, profile.json; several as NAME=...")]  # fmt: skip
+Precision = Annotated[str | None, typer.Option(
+    "--precision", help="float32, int8, or auto: int8 where it is faster and as accurate.",
+    autocompletion=among(("float32", "int8", "auto")))]  # fmt: skip
 TrustCode = Annotated[bool, typer.Option("--trust-code", help="Import the code that the run's own files name.")]
 
 

@@ -92,6 +92,7 @@ def certificate(path: Path, c: Certificate) -> View:
     told = {
         f"test {c.accuracy.metric}": f"{c.accuracy.test:.2f} % on {c.accuracy.test_images} images never searched on",
         **_without_copies(c),
+        **_precision(c),
         "score": f"{c.score.value:.3f} ({c.score.unit}), {proof} by {c.score.solver}",
     }
     if c.ranking:
@@ -102,7 +103,12 @@ def certificate(path: Path, c: Certificate) -> View:
     files = Files.open(path)
     told |= {"architecture": c.string, "time": _spent(files)}
     yield table(("", ""), [*told.items(), *(("note", caution) for caution in cautions(files))])
-    for title, name in (("model", "model/model.onnx"), ("certificate", "certificate.json"), ("report", "report.html")):
+    for title, name in (
+        ("int8 model", "model/model_int8.onnx"),
+        ("model", "model/model.onnx"),
+        ("certificate", "certificate.json"),
+        ("report", "report.html"),
+    ):
         if (path / name).exists():
             yield f"{title:<13}  {path / name}"
 
@@ -119,6 +125,15 @@ def _without_copies(c: Certificate) -> dict[str, str]:
         return {}
     words = f"{c.accuracy.unseen:.2f} %: {c.audit.leaks} test images equal, or nearly, one that was trained on"
     return {"without copies": words}
+
+
+def _precision(c: Certificate) -> dict[str, str]:
+    """Both precisions on the same images, where 8 bits were asked for."""
+    if c.precision is None:
+        return {}
+    both = (("int8", c.precision.int8), ("float32", c.precision.float32))
+    each = (f"{name} {form.test_accuracy:.2f} %, {form.timing.p50:.3f} ms" for name, form in both)
+    return {"precision": f"{'int8' if c.precision.used else 'float32'} deployed ({c.precision.why}): {'; '.join(each)}"}
 
 
 def _cost(name: str, e: Verified) -> tuple[str, ...]:

@@ -90,7 +90,8 @@ def classify(images: Iterable[str | Path], model: str | Path | None = None) -> l
     """
     import onnxruntime
 
-    path = str(model or Path(__file__).with_name("model.onnx"))
+    beside = [Path(__file__).with_name(name) for name in ("model_int8.onnx", "model.onnx")]
+    path = str(model or next((p for p in beside if p.is_file()), beside[-1]))
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     about, entry, found = session.get_modelmeta().custom_metadata_map, session.get_inputs()[0], []
     labels, (channels, side) = json.loads(about["labels"]), entry.shape[1:3]

@@ -27,6 +27,8 @@ from sartor.version import __version__
 __all__ = [
     "Deployed",
     "OnnxModel",
+    "INT8",
+    "deployed_file",
     "metadata_of",
     "export_onnx",
     "load_weights",
@@ -40,6 +42,7 @@ __all__ = [
 ]
 
 Floats = NDArray[np.float32]
+INT8 = "model/model_int8.onnx"  # there only if it is what is deployed
 _TOLERANCE = 1e-3  # relative to the largest logit; float32 rounding is near 1e-6
 
 
@@ -194,6 +197,11 @@ def write_labels(folder: str | Path, names: Sequence[str]) -> None:
     write_json(folder / "labels.json", list(names))
     with atomic(folder / "labels.txt") as tmp:
         tmp.write_text("".join(" ".join(name.splitlines()) + "\n" for name in names), encoding="utf-8")
+
+
+def deployed_file(run: Path) -> Path:
+    """The file of a run's folder that is deployed: in 8 bits where that was decided."""
+    return run / INT8 if (run / INT8).is_file() else run / "model/model.onnx"
 
 
 class OnnxModel:

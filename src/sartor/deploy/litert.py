@@ -288,7 +288,7 @@ class _Builder:
         if len(shape) == 4 and shape[1] * shape[2] > 1:
             order = self.constant(np.array(_FIRST, np.int32))
             x = self.add("TRANSPOSE", [x, order], self.between([shape[i] for i in _FIRST]), "TransposeOptions")
-        inputs = [x, self.constant(np.array(self.shape(out), np.int32))]
-        self.add("RESHAPE", inputs, out, "ReshapeOptions", newShape=self.shape(out))
+        flat = [-1, *self.shape(out)[1:]]  # of any batch
+        self.add("RESHAPE", [x, self.constant(np.array(flat, np.int32))], out, "ReshapeOptions", newShape=flat)
 
     on_Reshape = on_Flatten

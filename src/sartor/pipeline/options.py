@@ -87,6 +87,7 @@ class Options:
     effort: Literal["quick", "standard", "thorough"] = "standard"
     device: Literal["cpu", "cuda"] = field(default_factory=usual_device)
     runtime: str = "onnxruntime"
+    precision: Literal["float32", "int8", "auto"] = "float32"  # auto: 8 bits where they are faster and as good
     target: str = "local"  # where the network will run: see sartor.deploy.targets
     threads: int = 1
     seed: int = 0
@@ -99,6 +100,11 @@ class Options:
         if self.target == "local":
             bounded(self.threads)
         checked(self.seed)
+        if self.precision not in ("float32", "int8", "auto"):
+            raise BadInput(f"the precision must be float32, int8 or auto, but got {self.precision!r}.")
+        if self.precision == "int8" and not RUNTIMES[self.runtime].int8:
+            able = [n for n in RUNTIMES.names() if RUNTIMES[n].int8]
+            raise BadInput(f"precision int8 needs a runtime that has it, {' or '.join(able)}, but got {self.runtime}.")
         if self.solver.given == AUTO:
             Plug("milp", self.solver.options).make(SOLVERS)  # whose options these are
         else:

@@ -44,8 +44,8 @@ def fit(options: Fit, out: Path, reporter: Reporter | None = None) -> Path:
 
 def solve(
     path: Path, budgets: Mapping[str, str | float], reporter: Reporter | None = None, *,
-    solver: Any = None, data: object = None, target: str | Mapping[str, str] | None = None, trust_code: bool = False,
-    train: bool = True,
+    solver: Any = None, precision: str | None = None, data: object = None,
+    target: str | Mapping[str, str] | None = None, trust_code: bool = False, train: bool = True,
 ) -> Path:  # fmt: skip
     """Another budget on a finished search: the stages after it only, in a folder of their own, or just the decision."""
     if not budgets:
@@ -53,13 +53,14 @@ def solve(
     began = time.monotonic()
     more: dict[str, Any] = {} if solver is None else {"solver": Plug.of(solver, solver)}
     more |= {} if data is None else {"data": data}
+    more |= {} if precision is None else {"precision": precision}
     context, limits = reopened(path, reporter or Reporter(), budgets, trust_code, target, **more)
     run = context.run
     with run.locked():
         if not all(run.done(stage) for stage in ("data", "costs", "search")):
             raise RunError(f"{path} has no finished search yet. Run the same `sartor fit` command again to finish it.")
         stages.same_data(context)
-        sub = run.sub(f"cuts/{slug(limits, context.costs)}")
+        sub = run.sub(f"cuts/{slug(limits, context.costs)}{f'_{precision}' if precision else ''}")
         sub.mend()  # the lock is the whole run's
         clock = Clock(sub, context.trained_for(context.options.seconds), began)
         cut = FitCut(replace(context, clock=clock), sub, limits)

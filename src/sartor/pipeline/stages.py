@@ -26,12 +26,20 @@ from sartor.core.quadratic import Largest, Limit, Quadratic
 from sartor.costs.base import CostTable, Measured
 from sartor.data.audit import audit
 from sartor.data.naming import describe
-from sartor.deploy.export import export_onnx, metadata_of, save_weights, write_predict, write_preprocessing
+from sartor.deploy.export import (
+    deployed_file,
+    export_onnx,
+    metadata_of,
+    save_weights,
+    write_predict,
+    write_preprocessing,
+)
 from sartor.engine import checkpoint
 from sartor.engine.evaluate import accuracy, outputs
 from sartor.engine.judgement import by_halves, judged, reliability, temperature
 from sartor.engine.network import Masks, settle_norms, train_network
 from sartor.engine.seeding import seeded
+from sartor.pipeline import precision
 from sartor.pipeline.context import Context
 from sartor.pipeline.cut import Cut, FitCut, Start, chosen
 from sartor.pipeline.final import suited
@@ -57,7 +65,7 @@ from sartor.solvers.frontier import frontier
 _SHARE = 0.06  # of the training, for each of two starts to show which is better
 _TRIES = 12  # corrections of a table before giving up
 _SPARE, _USED = 5, 0.93  # how often to use room that a measurement leaves, and the share of a budget that is used up
-_AFTER = 12.0  # seconds for exporting, measuring and the report
+_AFTER, _QUANTISING = 12.0, 20.0  # seconds for exporting, measuring and the report; and for 8 bits
 _LEAST = 0.1  # of the time: a network that is trained for less is worth nothing
 
 
@@ -162,7 +170,7 @@ def decide(cut: Cut) -> list[str]:
         arch = canonical(cut.space.choices, solution.arch)
         if fits is not None and arch == fits[1]:
             break
-        found = {n: cut.measure(n, cut.network(arch), tables[n]) for n in cut.measured}
+        found = precision.candidate(cut, cut.network(arch), tables)
         # The upper end of the interval must fit: what barely fits today may not when it is verified.
         over = [n for n, m in found.items() if m.high > cut.budgets[n]]
         roomy = [n for n, m in found.items() if m.high < min(_USED * cut.budgets[n], tables[n].form(arch))]
@@ -256,7 +264,7 @@ def _relax(cut: Cut, tables: dict[str, CostTable], name: str) -> bool:
         arch = cheapest(tables[name].form, others).arch
     except (Infeasible, SolverError):
         return False
-    predicted, found = tables[name].form(arch), cut.measure(name, cut.network(arch), tables[name]).high
+    predicted, found = tables[name].form(arch), precision.candidate(cut, cut.network(arch), tables)[name].high
     if found >= 0.98 * predicted:
         return False
     show = cut.context.costs[name].kind.show
@@ -395,6 +403,11 @@ def _better(cut: Cut, arch: Arch, begin: Start) -> Start:
     return begin if found["start"] >= found["fresh"] else fresh
 
 
+def _after(c: Context) -> float:
+    """Seconds that are kept for what comes after training."""
+    return _AFTER + (0.0 if c.options.precision == "float32" else _QUANTISING)
+
+
 def _left(cut: Cut) -> float:
     """Seconds for training the network: what is left of the time.
 
@@ -404,7 +417,7 @@ def _left(cut: Cut) -> float:
     c = cut.context
     before = [float(cut.run.read(str(p.relative_to(cut.run.path)))["seconds"]) for p in _plans(cut)]
     least = max([_LEAST * (c.clock.seconds or 0.0), *(s / 2 for s in before)])
-    left = max(0.0, c.clock.left - _AFTER)
+    left = max(0.0, c.clock.left - _after(c))
     if left < least:
         c.run.log(f"the network is trained for {span(least)}, longer than the {span(left)} that are left of the time")
     return max(left, least)
@@ -486,7 +499,7 @@ def export(cut: Cut) -> list[str]:
             "picks": list(arch.picks), "string": cut.space.describe(arch), "onnx_error": error,
         })  # fmt: skip
     names = ("model.onnx", "weights.safetensors", "arch.json", "preprocessing.json", "labels.json", "labels.txt")
-    return [f"model/{name}" for name in (*names, "predict.py")]
+    return [*(f"model/{name}" for name in (*names, "predict.py")), *precision.export(cut)]
 
 
 def _heat(run: Run) -> dict[str, str]:
@@ -502,7 +515,7 @@ def verify(cut: Cut) -> list[str]:
     On a device that is not there nothing can be measured: then what its profile predicts stands there, and says so.
     """
     c, tables, arch = cut.context, cut.tables(), chosen(cut.run)
-    net, found, file = cut.trained(), {}, cut.run.path / "model/model.onnx"
+    net, found, file = cut.trained(), {}, deployed_file(cut.run.path)
     for name, table in tables.items():
         live, predicted = c.costs[name].live, table.form(arch)
         measured = cut.measure(name, net, table, file) if live else Measured.exact(predicted)

@@ -19,19 +19,23 @@ from torch import Tensor, nn
 
 from sartor.core.config import read_toml
 from sartor.core.errors import BadInput, RunError, SartorError
-from sartor.core.registry import COSTS, cost_of
+from sartor.core.registry import COSTS, RUNTIMES, cost_of
 from sartor.costs.base import Cost
+from sartor.data.base import Images, Index
 from sartor.data.naming import refuse_code
 from sartor.data.open import open_data
 from sartor.deploy.count import counted
-from sartor.deploy.export import Deployed, OnnxModel, read_safetensors
+from sartor.deploy.export import INT8, Deployed, OnnxModel, deployed_file, read_safetensors
 from sartor.deploy.module import evaluating
+from sartor.deploy.quantise import farthest
 from sartor.engine import checkpoint
 from sartor.pipeline import proof, references
+from sartor.pipeline.exports import FORMS, MOST
+from sartor.pipeline.precision import LOSS
 from sartor.pipeline.proof import Decision
 from sartor.pipeline.rebuild import space_of
 from sartor.runs.directory import Run, refuse_links, search_of
-from sartor.runs.schema import ModelFile, Preprocessing, SplitsFile, TrainingFile, VerifyFile
+from sartor.runs.schema import ExportFile, ModelFile, Preprocessing, QuantisedFile, SplitsFile, TrainingFile, VerifyFile
 from sartor.runs.signature import signed
 from sartor.runs.verification import Folders, Line, Verification, certified, close, each, hashes, same, unknown
 from sartor.spaces.base import Shape, Space
@@ -39,6 +43,8 @@ from sartor.spaces.base import Shape, Space
 _TOLERANCE = 1e-3  # of the largest logit: what may differ between two runtimes
 _AUTOCAST = 5e-2  # likewise, where accuracy was measured in half precision
 _SLOWER = 2.0  # times slower than certified, on the same device, that still agree
+_HALF = 5e-3  # of an accuracy in percent: what other logits in the last digits may turn over
+_STEP = 0.51  # of a quantised weight: rounding
 _BATCH = 256
 
 
@@ -77,8 +83,10 @@ def verify(path: Path, network: Callable[[], nn.Module], ask: Ask, space: Space 
         lines += each(f"files: {check.__name__}", partial(check, d))
     lines += each("proof", partial(_proof, d, space, ask))
     lines += each("model.onnx", partial(_onnx, f))
+    lines += each("model_int8.onnx", partial(_quantised, f))
     built: list[nn.Module] = []
     lines += each("the rebuilt network", partial(_rebuilt, f, network, built))
+    lines += each("export", partial(_exported, f))
     if ask.data is not None:
         lines += each("test accuracy", partial(_accuracy, f, ask.data))
     else:
@@ -140,6 +148,32 @@ def _onnx(f: Folders) -> Iterator[Line]:
             yield Line(what, "differs", f"{least:.9g} to {most:.9g}", f"{told:.9g}")
 
 
+def _quantised(f: Folders) -> Iterator[Line]:
+    """The 8-bit file against the other one, whose weights it must have up to rounding, and against quantised.json."""
+    path, told = f.cut.path / INT8, f.cut.path / QuantisedFile.NAME
+    if not told.is_file():
+        yield from [same("model_int8.onnx: what quantised.json tells of", False, True)] if path.is_file() else []
+        return
+    both = f.cut.load(QuantisedFile)
+    yield same("quantised.json: which file is deployed", both.used, path.is_file())
+    if f.base is f.cut:
+        asked = read_toml(f.base.path / "config.toml").get("precision")
+        yield same("quantised.json: the precision of config.toml", asked, both.asked)
+    faster = both.int8.timing.p50 / (both.int8.timing.reference_ms or 1.0) < both.float32.timing.p50 / (
+        both.float32.timing.reference_ms or 1.0
+    )
+    lost = both.float32.val_accuracy - both.int8.val_accuracy
+    wanted = both.asked == "int8" or (faster and lost <= LOSS)
+    yield same("quantised.json: int8 only where it is faster and as accurate, or asked for", wanted, both.used)
+    float_accuracy = f.cut.load(TrainingFile).test_accuracy
+    yield close("quantised.json: the test accuracy of training.json", float_accuracy, both.float32.test_accuracy, _HALF)
+    if path.is_file():
+        yield same("model_int8.onnx: the images that it takes", _shape(f), OnnxModel(path).shape)
+        off = farthest(f.cut.path / "model/model.onnx", path)
+        what = "model_int8.onnx: every weight is that of model.onnx, rounded"
+        yield Line(what, "verified") if off <= _STEP else Line(what, "differs", f"within {_STEP} steps", f"{off:.3g}")
+
+
 def _rebuilt(f: Folders, network: Callable[[], nn.Module], built: list[nn.Module]) -> Iterator[Line]:
     """The PyTorch network with the run's weights: counted, and the same function as the ONNX file."""
     try:
@@ -155,7 +189,7 @@ def _rebuilt(f: Folders, network: Callable[[], nn.Module], built: list[nn.Module
     for name, entry in f.cut.load(VerifyFile).costs.items():
         if name in COSTS.names() and COSTS[name].again():
             cost: Cost = COSTS[name]()
-            again = cost.measure(deployed, shape, file=path).value
+            again = cost.measure(deployed, shape, file=deployed_file(f.cut.path)).value
             yield close(f"the rebuilt network: {name} counted again", again, entry.measured)
     images = np.random.default_rng(0).integers(0, 256, (4, *shape)).astype(np.float32)
     with evaluating(deployed):
@@ -176,12 +210,30 @@ def _trained(f: Folders) -> dict[str, Tensor]:
     return {name: value for name, value in found.items() if isinstance(value, Tensor)}
 
 
+def _exported(f: Folders) -> Iterator[Line]:
+    """The forms for other runtimes: what they claim, and again on random images. TorchScript holds code: not loaded."""
+    if "exports" not in f.cut.stages():
+        return
+    told, task = f.cut.load(ExportFile), f.cut.load(ModelFile).task
+    images = np.random.default_rng(0).integers(0, 256, (4, *_shape(f))).astype(np.float32)
+    expected = task.probabilities(OnnxModel(f.cut.path / "model/model.onnx").logits(images))
+    for name, form in told.forms.items():
+        what = f"export: {name} and model.onnx, the same probabilities"
+        yield same(f"export.json: {name} differs by less than {MOST}", True, form.difference < MOST)
+        if name not in FORMS or name == "torchscript":
+            yield unknown(what, "it holds code, which is not loaded here; its hash is checked")
+            continue
+        found = task.probabilities(RUNTIMES[FORMS[name]](batch=4).run(f.cut.path / form.files[0], images))
+        off = float(np.abs(found - expected).max())
+        yield Line(what, "verified") if off < MOST else Line(what, "differs", f"less than {MOST}", f"{off:.3g}")
+
+
 # measured again ----------------------------------------------------------------------------------
 
 
 def _accuracy(f: Folders, data: object) -> Iterator[Line]:
     """The test images through the ONNX file; what hangs on rounding may differ."""
-    splits, told = f.base.load(SplitsFile), f.cut.load(TrainingFile)
+    splits = f.base.load(SplitsFile)
     images = open_data(data, splits.task.image)
     yield same("data: its digest", splits.digest, images.digest())
     yield same("data: its classes", splits.classes, images.class_names)
@@ -189,19 +241,29 @@ def _accuracy(f: Folders, data: object) -> Iterator[Line]:
     if images.task != splits.task or not len(index) or index.min() < 0 or index.max() >= len(images):
         yield Line("data: the test images", "differs", f"{splits.task}, {len(index)} images", str(images.task))
         return
-    model = OnnxModel(f.cut.path / "model/model.onnx")
+    told = {"model.onnx": f.cut.load(TrainingFile).test_accuracy}
+    if (f.cut.path / INT8).is_file():
+        told["model_int8.onnx"] = f.cut.load(QuantisedFile).int8.test_accuracy
+    for name, share in told.items():
+        yield _again(f, name, share, images, index)
+
+
+def _again(f: Folders, name: str, told: float, images: Images, index: Index) -> Line:
+    """What one exported file gets right."""
+    splits, model = f.base.load(SplitsFile), OnnxModel(f.cut.path / "model" / name)
     parts = np.split(index, range(_BATCH, len(index), _BATCH))
     logits = torch.from_numpy(np.concatenate([model.logits(images.pixels(part).numpy()) for part in parts]))
     found = splits.task.measure(logits, torch.from_numpy(images.labels[index]))
     half = read_toml(f.base.path / "config.toml").get("device") == "cuda"
-    near = (_AUTOCAST if half else _TOLERANCE) * float(logits.abs().max())
+    rough = half or name != "model.onnx"  # another processor may round 8 bits otherwise
+    near = (_AUTOCAST if rough else _TOLERANCE) * float(logits.abs().max())
     room = 0.5
     if splits.task.metric == "accuracy":
         first, second = logits.topk(2).values.T
         room = 100.0 * int((first - second <= near).sum()) / len(index)
-    what = f"test {splits.task.metric}, from model.onnx on {len(index)} images"
-    fine = abs(found - told.test_accuracy) <= room + 1e-6
-    yield Line(what, "verified") if fine else Line(what, "differs", f"{found:.4f} %", f"{told.test_accuracy:.4f} %")
+    what = f"test {splits.task.metric}, from {name} on {len(index)} images"
+    fine = abs(found - told) <= room + 1e-6
+    return Line(what, "verified") if fine else Line(what, "differs", f"{found:.4f} %", f"{told:.4f} %")
 
 
 def _here(f: Folders, d: Decision, built: list[nn.Module], ask: Ask) -> Iterator[Line]:
@@ -224,7 +286,7 @@ def _here(f: Folders, d: Decision, built: list[nn.Module], ask: Ask) -> Iterator
         if not ask.trusted:
             refuse_code(options)
         cost: Cost = COSTS.make(cost_of(name), {k: v for k, v in options.get(name, {}).items() if k != "name"})
-        found = cost.measure(built[0], _shape(f), file=f.cut.path / "model/model.onnx", table=d.tables[name])
+        found = cost.measure(built[0], _shape(f), file=deployed_file(f.cut.path), table=d.tables[name])
         yield _beside(what, cost, entry.measured, found.value, dict(d.tables[name].device), found.details)
 
 

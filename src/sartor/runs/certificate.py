@@ -17,6 +17,7 @@ from sartor.runs.schema import (
     DataIdentity,
     Environment,
     Proof,
+    QuantisedFile,
     ScoreFile,
     SolutionFile,
     SplitsFile,
@@ -25,26 +26,29 @@ from sartor.runs.schema import (
 )
 from sartor.version import __version__
 
-MADE_OF_THEM = ("certificate", "report", "compare")  # stages after what a certificate vouches for
+_WEIGHTS = ("model/model.onnx", "model/weights.safetensors", "model/model_int8.onnx")
+MADE_OF_THEM = ("certificate", "report", "compare", "exports")  # stages after what a certificate vouches for
 
 
 def certificate(base: Run, cut: Run) -> Certificate:
     """A pure function of a run directory's files: the search's (`base`) and one budget's (`cut`)."""
     verified, solution, training = cut.load(VerifyFile), cut.load(SolutionFile), cut.load(TrainingFile)
     score, data, solved = base.load(ScoreFile), base.load(SplitsFile), solution.solution
+    both = cut.load(QuantisedFile) if (cut.path / QuantisedFile.NAME).is_file() else None
+    small = both.int8 if both and both.used else None  # what is deployed is what is certified
     return Certificate(
         fits=verified.fits,
         budgets={n: e for n, e in verified.costs.items() if e.limit is not None},
         costs=verified.costs,
         accuracy=Accuracy(
-            test=training.test_accuracy,
+            test=small.test_accuracy if small else training.test_accuracy,
             test_images=len(data.test),
             validation=training.val_accuracy,
             before_fine_tuning=training.inherited_val_accuracy,
             metric=training.metric,
-            balanced=training.balanced_accuracy,
-            per_class=training.per_class,
-            unseen=training.unseen_accuracy,
+            balanced=small.balanced_accuracy if small else training.balanced_accuracy,
+            per_class=small.per_class if small else training.per_class,
+            unseen=None if small else training.unseen_accuracy,
         ),
         score=Proof(
             method=score.method,
@@ -67,13 +71,14 @@ def certificate(base: Run, cut: Run) -> Certificate:
             validation=len(data.val),
             skipped=len(data.skipped),
         ),
-        weights={f: sha256(cut.path / f) for f in ("model/model.onnx", "model/weights.safetensors")},
+        weights={f: sha256(cut.path / f) for f in _WEIGHTS if (cut.path / f).is_file()},
         code=Code(__version__, code_hash()),
         device=verified.device,
         environment=base.load(Environment),
         seed=decode(int, read_toml(base.path / "config.toml").get("seed"), "config.toml: seed"),
         made=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         audit=base.load(AuditFile).findings if (base.path / AuditFile.NAME).is_file() else None,
+        precision=both,
         files=_listed(cut),
         search=None if base.path == cut.path else _listed(base, ("data", "costs", "search")),
     )

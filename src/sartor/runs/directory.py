@@ -41,6 +41,7 @@ WRITES: dict[str, tuple[str, ...]] = {
     "layers": ("compression.json",),
     "compare": ("compare.json",),
     "certificate": ("certificate.json",),
+    "exports": ("export/export.json", "export/README.md"),
 }
 
 T = TypeVar("T")

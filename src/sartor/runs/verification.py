@@ -23,9 +23,10 @@ _STAGES = {False: ("data", "costs", "search"), True: ("data", "baseline", "round
 _OWN = ("solve", "train", "export", "verify", "certificate")
 # Which file says what the certificate repeats.
 _SAID_BY = {
-    "verify.json": ("fits", "budgets", "costs", "device"), "training.json and splits.json": ("accuracy",),
+    "verify.json": ("fits", "budgets", "costs", "device"),
+    "training.json, splits.json and quantised.json": ("accuracy",),
     "solution.json and score.json": ("score", "ranking", "architecture", "string", "corrections"),
-    "splits.json": ("data",), "audit.json": ("audit",),
+    "splits.json": ("data",), "audit.json": ("audit",), "quantised.json": ("precision",),
     "env.json": ("environment",), "config.toml": ("seed",), "model/": ("weights",),
 }  # fmt: skip
 
@@ -111,7 +112,7 @@ class Folders:
 
 def hashes(f: Folders) -> Iterator[Line]:
     """Every listed file against its hash; every stage and file that must be listed against the list."""
-    made = tuple(stage for stage in ("report", "compare") if stage in f.cut.stages())
+    made = tuple(stage for stage in ("report", "compare", "exports") if stage in f.cut.stages())
     for run, names in ((f.base, _STAGES[f.compression]), (f.cut, (*_OWN, *made))):
         for stage in names:
             what = f"{'' if run is f.cut else 'search: '}hashes of the stage '{stage}'"

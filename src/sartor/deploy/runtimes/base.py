@@ -110,6 +110,10 @@ class Runtime(ABC):
             "onnxruntime, or leave the target out."
         )
 
+    def convert(self, source: Path, net: nn.Module, example: Pixels, folder: Path) -> list[Path]:
+        """The form that this runtime loads, in `folder`, from the exported file or the network; its own file first."""
+        raise BadInput(f"runtime {self.name} has no form of its own: it runs model.onnx.")
+
     def stopwatch(
         self, builds: Mapping[str, Build], tick: Callable[[int, int], None] = unheard
     ) -> AbstractContextManager[Stopwatch]:

@@ -15,6 +15,7 @@ from sartor.deploy.litert import to_litert
 from sartor.deploy.module import onnx_graph
 from sartor.deploy.runtimes.base import Pixels, Runtime
 from sartor.deploy.timing import Workload
+from sartor.runs.directory import atomic
 
 
 @final
@@ -51,6 +52,13 @@ class LiteRt(Runtime):
             return made.get_tensor(result)
 
         return call
+
+    def convert(self, source: Path, net: nn.Module, example: Pixels, folder: Path) -> list[Path]:
+        """A .tflite file."""
+        require("ai_edge_litert.interpreter", "litert")
+        with atomic(folder / "model.tflite") as tmp:
+            tmp.write_bytes(to_litert(source.read_bytes()))
+        return [folder / "model.tflite"]
 
 
 PLUGIN = LiteRt

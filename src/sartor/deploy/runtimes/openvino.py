@@ -49,5 +49,12 @@ class OpenVino(Runtime):
 
         return call
 
+    def convert(self, source: Path, net: nn.Module, example: Pixels, folder: Path) -> list[Path]:
+        """OpenVINO's own two files, in 32 bits."""
+        openvino = require("openvino", "openvino")
+        folder.mkdir(parents=True, exist_ok=True)
+        openvino.save_model(openvino.Core().read_model(str(source)), str(folder / "model.xml"), compress_to_fp16=False)
+        return [folder / "model.xml", folder / "model.bin"]
+
 
 PLUGIN = OpenVino

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, final
@@ -31,8 +32,11 @@ class Torch(Runtime):
 
     def prepare(self, model: nn.Module | Path, pixels: Pixels) -> Workload:
         """A copy of the module on the device."""
-        if not isinstance(model, nn.Module):
+        if not isinstance(model, nn.Module) and model.suffix != ".pt":
             raise BadInput(f"runtime torch must be given a module, but got the file {model}.")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            model = model if isinstance(model, nn.Module) else torch.jit.load(str(model))  # type: ignore[no-untyped-call]
         with evaluating(model):
             net = copy.deepcopy(model).to(self.device).eval()
         x = torch.from_numpy(pixels).to(self.device)
@@ -53,6 +57,14 @@ class Torch(Runtime):
         """The logits, brought back from the device."""
         out: Any = self.prepare(model, pixels)()
         return np.asarray(out.cpu())
+
+    def convert(self, source: Path, net: nn.Module, example: Pixels, folder: Path) -> list[Path]:
+        """TorchScript, traced."""
+        folder.mkdir(parents=True, exist_ok=True)
+        with warnings.catch_warnings(), evaluating(net):
+            warnings.simplefilter("ignore", DeprecationWarning)
+            torch.jit.trace(net, torch.from_numpy(example)).save(str(folder / "model.pt"))  # type: ignore[no-untyped-call]
+        return [folder / "model.pt"]
 
 
 PLUGIN = Torch

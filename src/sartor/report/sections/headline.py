@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from sartor.core.units import TIME
+from sartor.core.units import BYTES, TIME
 from sartor.report.files import Files
 from sartor.report.text import Unit, amount, number, percent_suffix, wilson
-from sartor.runs.schema import AuditFile, SplitsFile, TrainingFile, Verified, VerifyFile
+from sartor.runs.schema import AuditFile, QuantisedFile, SplitsFile, TrainingFile, Verified, VerifyFile
 
 _ROUGH = 0.5  # a Kendall correlation below this leaves more than a quarter of all pairs in the wrong order
 _DRIFT = 0.05  # a change of the machine's speed worth a word
@@ -33,7 +33,7 @@ def headline(files: Files) -> dict[str, Any]:
         "spoken": spoken,
         "budgets": budgets,
         "others": _others(files),
-        "facts": [f for f in (_accuracy(files), _proof(files), _order(files)) if f],
+        "facts": [f for f in (_accuracy(files), _precision(files), _proof(files), _order(files)) if f],
         "cautions": cautions(files),
     }
 
@@ -74,15 +74,30 @@ def _accuracy(files: Files) -> dict[str, str] | None:
     training, data = files.own(TrainingFile), files.searched(SplitsFile)
     if training is None:
         return None
-    text = f"{training.test_accuracy:.1f} %"
+    both = files.own(QuantisedFile)
+    right = both.int8.test_accuracy if both and both.used else training.test_accuracy
+    text = f"{right:.1f} %"
     if data is None:
         return {"value": text, "label": "of the test images right", "more": ""}
     count = len(data.test)
     if training.metric != "accuracy":
         return {"value": text, "label": f"{training.metric} on {count} test images", "more": ""}
-    low, high = wilson(training.test_accuracy / 100, count)
+    low, high = wilson(right / 100, count)
     more = f"95 % interval {100 * low:.1f} to {100 * high:.1f} %; none of them was searched or trained on"
     return {"value": text, "label": f"of {count} test images right", "more": more}
+
+
+def _precision(files: Files) -> dict[str, str] | None:
+    """Both precisions on the same test images, where 8 bits were asked for."""
+    both = files.own(QuantisedFile)
+    if both is None:
+        return None
+    each = (("int8", both.int8), ("float32", both.float32))
+    more = "; ".join(
+        f"{name}: {form.test_accuracy:.1f} %, {amount(form.timing.p50, TIME)}, {amount(form.bytes, BYTES)}"
+        for name, form in each
+    )
+    return {"value": "int8" if both.used else "float32", "label": f"deployed ({both.why})", "more": more}
 
 
 def _proof(files: Files) -> dict[str, str]:

@@ -17,6 +17,7 @@ from sartor.runs.schema.budget import ModelFile as ModelFile
 from sartor.runs.schema.budget import Normalisation as Normalisation
 from sartor.runs.schema.budget import Output as Output
 from sartor.runs.schema.budget import Preprocessing as Preprocessing
+from sartor.runs.schema.budget import QuantisedFile as QuantisedFile
 from sartor.runs.schema.budget import SolutionFile as SolutionFile
 from sartor.runs.schema.budget import Solved as Solved
 from sartor.runs.schema.budget import TimingSummary as TimingSummary
@@ -47,6 +48,8 @@ from sartor.runs.schema.compression import Width as Width
 from sartor.runs.schema.evaluation import EvaluationFile as EvaluationFile
 from sartor.runs.schema.evaluation import Mistake as Mistake
 from sartor.runs.schema.evaluation import Reliability as Reliability
+from sartor.runs.schema.exported import ExportedForm as ExportedForm
+from sartor.runs.schema.exported import ExportFile as ExportFile
 from sartor.runs.schema.search import Calibration as Calibration
 from sartor.runs.schema.search import Correction as Correction
 from sartor.runs.schema.search import Environment as Environment

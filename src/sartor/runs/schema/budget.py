@@ -103,6 +103,36 @@ class TimingSummary:
     rounds: Floats
 
 
+@dataclass(frozen=True)
+class Form:
+    """The network in one precision: what it gets right of the same images, its file, and how long a call takes."""
+
+    val_accuracy: float
+    test_accuracy: float
+    balanced_accuracy: float
+    per_class: tuple[float | None, ...]
+    bytes: int
+    timing: TimingSummary
+
+
+@dataclass(frozen=True)
+class QuantisedFile(RunFile):
+    """Both precisions of the network, and which of them is deployed: see sartor.pipeline.precision."""
+
+    NAME: ClassVar[str] = "quantised.json"
+    asked: str
+    used: bool  # whether 8 bits are deployed
+    why: str
+    way: str
+    tried: Mapping[str, float]  # what each way got right of the validation images, in percent
+    reduce_range: bool
+    calibration_images: int
+    validation_images: int
+    metric: str
+    float32: Form
+    int8: Form
+
+
 @dataclass(frozen=True, kw_only=True)
 class Measured:
     """One cost of a network as it is."""

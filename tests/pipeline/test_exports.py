@@ -1,0 +1,66 @@
+"""The folder that is handed on: forms that agree with model.onnx, a card whose snippets run."""
+
+import re
+import sys
+
+import numpy as np
+import pytest
+
+import sartor
+from sartor.core.errors import BadInput, MissingDependency, SartorError
+from sartor.deploy.runtimes.litert import LiteRt
+from sartor.runs.directory import Run
+from sartor.runs.schema import ExportFile
+
+pytest.importorskip("openvino")
+pytest.importorskip("ai_edge_litert")
+FORMS = ("openvino", "litert", "torchscript")
+
+
+@pytest.fixture(scope="module")
+def run(finished, tmp_path_factory):
+    path = finished.copy(tmp_path_factory.mktemp("exports") / "run")
+    sartor.export(path, to=FORMS, quiet=True)
+    return path
+
+
+def test_every_form_agrees_and_is_verified(finished, run):
+    told = Run(run).load(ExportFile)
+    assert set(told.forms) == set(FORMS)
+    assert told.images == sartor.load(run).certificate["accuracy"]["test_images"]
+    assert all(form.difference < 1e-3 and form.bytes > 1000 for form in told.forms.values())
+    lines = {line.what: line.state for line in sartor.verify(run).lines}
+    assert "differs" not in lines.values()
+    assert lines["export: litert and model.onnx, the same probabilities"] == "verified"
+    (run / "export/litert/model.tflite").write_bytes((run / "export/litert/model.tflite").read_bytes() + b"x")
+    broken = [line.what for line in sartor.verify(run).lines if line.state == "differs"]
+    assert broken == ["hashes of the stage 'exports'"]
+    sartor.export(run, to=FORMS, data=finished.data, quiet=True)  # and is made again
+
+
+def test_the_snippets_of_the_card_run(run, monkeypatch):
+    text = (run / "export/README.md").read_text(encoding="utf-8")
+    assert text.startswith("---\npipeline_tag: image-classification\n")
+    assert "| links |" in text
+    monkeypatch.chdir(run / "export")
+    expected = sartor.load(run)._onnx.logits(np.zeros((1, 1, 8, 8), np.float32))
+    found = [code for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "logits" in code]
+    assert len(found) == 3
+    for code in found:
+        names = {}
+        exec(code, names)
+        np.testing.assert_allclose(names["logits"], expected, atol=1e-3)
+
+
+def test_what_cannot_be_exported_changes_nothing(run, monkeypatch):
+    before = sorted(p.name for p in (run / "export").rglob("*"))
+    with pytest.raises(BadInput, match="openvino, litert, torchscript"):
+        sartor.export(run, to=["tflite"])
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    with pytest.raises(MissingDependency, match=r"sartor\[openvino\]"):
+        sartor.export(run, to=["openvino"], quiet=True)
+    monkeypatch.setattr(LiteRt, "run", lambda self, model, pixels: np.zeros((len(pixels), 3)))
+    with pytest.raises(SartorError, match="a probability differs"):
+        sartor.export(run, to=["litert"], quiet=True)
+    assert sorted(p.name for p in (run / "export").rglob("*")) == before
+    assert sartor.verify(run).holds
