@@ -58,11 +58,18 @@ class Crew:
         threads = max(1, bench.feed.engine.cores // size)
         for _ in range(size):
             mine, theirs = context.Pipe()
-            process = context.Process(target=_serve, args=(bench, theirs, threads), daemon=True)
+            process = context.Process(target=_serve, args=(theirs, threads), daemon=True)
             with _without_main():
                 process.start()
             theirs.close()
             self.members[mine] = process
+        try:
+            for member in self.members:  # not with `start`, which leaves a traceback if stopped halfway
+                with contextlib.suppress(BrokenPipeError):  # it is found dead later
+                    member.send(bench)
+        except BaseException:
+            self.close()
+            raise
 
     @classmethod
     def of(cls, job: Job, recipe: Recipe, wanted: int) -> Crew | None:
@@ -110,20 +117,19 @@ class Crew:
         self.members.clear()
 
 
-def _serve(bench: Bench, connection: Connection, threads: int) -> None:
-    """Train what is sent, send what came of it."""
+def _serve(connection: Connection, threads: int) -> None:
+    """Train what is sent, after what it takes to, and send what came of it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process hears it and ends this one
     threading.Thread(target=_follow, daemon=True).start()
     torch.set_num_threads(threads)
-    while True:
-        try:
+    with contextlib.suppress(EOFError, ConnectionError):  # the first process has ended
+        bench: Bench = connection.recv()
+        while True:
             work = connection.recv()
-        except EOFError:
-            return
-        try:
-            connection.send(bench.measure(work))
-        except SartorError as error:
-            connection.send(error)
+            try:
+                connection.send(bench.measure(work))
+            except SartorError as error:
+                connection.send(error)
 
 
 def _follow() -> None:
