@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -141,7 +142,8 @@ def test_predictions_of_arrays_and_files_agree_and_are_probabilities(result, tmp
 @pytest.mark.parametrize(
     "images",
     [np.zeros((1, 3, 8, 8)), np.zeros((8, 8)), np.zeros((1, 1, 9, 9)), np.full((1, 1, 8, 8), -5.0),
-     np.full((1, 1, 8, 8), np.nan), np.full((1, 1, 8, 8), "a"), ["no such file.png"], ["."]],
+     np.full((1, 1, 8, 8), np.nan), np.full((1, 1, 8, 8), "a"), ["no such file.png"],
+     [Path(__file__).parent]],  # a folder without images
 )  # fmt: skip
 def test_wrong_images_are_refused(result, images):
     with pytest.raises(BadInput):

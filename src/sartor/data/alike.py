@@ -43,11 +43,15 @@ class Prints:
         exact = [hashlib.blake2b(image, digest_size=8).digest() for image in pixels]
         flat = pixels.reshape(*pixels.shape[:2], -1)
         blank = (flat.max(2).astype(int) - flat.min(2) <= _BLANK).all(1)
-        grey, side = np.einsum("ncij->nij", pixels, dtype=np.float32) / pixels.shape[1], pixels.shape[-1]
+        total, side = pixels[:, 0].astype(np.int16), pixels.shape[-1]
+        for channel in range(1, pixels.shape[1]):
+            total += pixels[:, channel]  # channel by channel, in small numbers: several times as fast as a sum
+        grey = total.astype(np.float32) / pixels.shape[1]
         waves = np.cos(np.pi * np.outer(np.arange(_FREQUENCIES), np.arange(side) + 0.5) / side).astype(np.float32)
         form = (waves @ grey @ waves.T).reshape(len(pixels), -1)[:, 1:]
         length = np.linalg.norm(form, axis=1, keepdims=True)
-        plain = (np.abs(np.diff(grey, axis=2)) < _FLAT).mean((1, 2)) > _PLAIN
+        steps = np.abs(np.diff(total, axis=2)) < _FLAT * pixels.shape[1]
+        plain = np.count_nonzero(steps, axis=(1, 2)) > _PLAIN * side * (side - 1)
         return cls(np.frombuffer(b"".join(exact), np.uint64), form / np.maximum(length, 1e-6), blank, blank | plain)
 
     @classmethod

@@ -1,8 +1,8 @@
-"""A CSV file of image files and their labels, one or several an image.
+"""A CSV or Parquet file of image files and their labels, one or several an image.
 
 Columns: ``file`` (or path, image, filename), ``label`` (or labels, class, tags), and optionally ``split`` with train,
-val or test. Several labels stand in one cell, apart by ``;`` or ``|``, or in several rows of the same file. Paths are
-relative to the CSV. Where every image has exactly one label, the task is to find that one.
+val or test. Several labels stand in one cell, apart by ``;`` or ``|``, or in several rows of the same file; in Parquet
+also as a list. Paths are relative to the CSV. Where every image has exactly one label, the task is to find that one.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from sartor.core.errors import BadInput
+from sartor.core.errors import BadInput, require
 from sartor.data.base import Images, shown
 from sartor.data.files import Listing, open_files
 from sartor.data.labels import from_values
 from sartor.data.sources.base import Source, Wish
 
+_PARQUET = ".parquet"
 _FILE, _LABEL = ("file", "path", "image", "filename"), ("label", "labels", "class", "tags")
 _SPLIT = {"": "train", "train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val",
           "test": "test", "testing": "test"}  # fmt: skip
@@ -29,11 +30,11 @@ _SPLIT = {"": "train", "train": "train", "training": "train", "val": "val", "val
 class Csv(Source):
     """A CSV with the columns file and label; several labels an image are apart by ; or | or in rows of their own."""
 
-    accepts: ClassVar[str] = "a .csv with the columns file and label"
+    accepts: ClassVar[str] = "a .csv or .parquet with the columns file and label"
 
     def takes(self, given: object) -> bool:
         """A file of that ending."""
-        return isinstance(given, Path) and given.suffix.lower() in (".csv", ".tsv") and given.is_file()
+        return isinstance(given, Path) and given.suffix.lower() in (".csv", ".tsv", _PARQUET) and given.is_file()
 
     def open(self, given: Any, wish: Wish) -> Images:
         """The files' own sizes decide the side, as for a folder of photos."""
@@ -57,7 +58,7 @@ def _read(path: Path) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
     """Labels and split of every file."""
     labels: dict[str, tuple[str, ...]] = {}
     splits: dict[str, str] = {}
-    for where, name, said, part in _rows(path):
+    for where, name, said, part in _columns(path) if path.suffix.lower() == _PARQUET else _rows(path):
         found = [label.strip() for label in said.replace("|", ";").split(";")]
         if not name or not all(found):
             raise BadInput(f"{where} must name a file and its label, but one of them is empty: {name!r}, {said!r}.")
@@ -88,6 +89,23 @@ def _rows(path: Path) -> Iterator[tuple[str, str, str, str]]:
                 yield where, name, said, "".join(part)
     except (UnicodeDecodeError, csv.Error) as error:
         raise BadInput(f"{shown(path)} must be a CSV in UTF-8, but: {error}. Save it as CSV UTF-8.") from error
+
+
+def _columns(path: Path) -> Iterator[tuple[str, str, str, str]]:
+    """The same of a Parquet file; of its columns only those that are needed are read."""
+    parquet = require("pyarrow.parquet", "parquet")
+    try:
+        file = parquet.ParquetFile(path)
+        names = {name.lower(): name for name in file.schema_arrow.names}
+        told = [list(names)[_column(list(names), wanted, path)] for wanted in (_FILE, _LABEL)]
+        told += ["split"] if "split" in names else []
+        table = file.read(columns=[names[name] for name in told]).to_pydict()
+    except (OSError, ValueError) as error:  # pyarrow's errors are ValueErrors
+        raise BadInput(f"{shown(path)} must be a Parquet file, but: {error}.") from error
+    for n, row in enumerate(zip(*(table[names[name]] for name in told), strict=True)):
+        cells = (";".join(map(str, v)) if isinstance(v, list) else "" if v is None else str(v) for v in row)
+        name, said, *part = (cell.strip() for cell in cells)
+        yield f"{shown(path)}, row {n + 1}", name, said, "".join(part)
 
 
 def _column(columns: list[str], names: tuple[str, ...], path: Path) -> int:

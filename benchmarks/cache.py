@@ -1,0 +1,142 @@
+"""The packed cache: made as fast as the decoder, read far faster, taken up after a kill, with little memory.
+
+A synthetic folder of JPEGs of 256 pixels. The decoder alone, the cache being made, one epoch in random order from
+either, a kill in the middle and what is left to do then, and the memory that is no map's.
+
+    python benchmarks/cache.py --count 200000 --folder /data/synthetic
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+from _record import record
+from PIL import Image
+
+from sartor.data import cache
+from sartor.data.decode import in_order, workers
+from sartor.data.files import Decoded, open_files
+from sartor.data.picture import square
+from sartor.data.sources.base import Wish
+from sartor.data.sources.folder import list_folder
+
+SIDE, DISTINCT = 256, 200
+
+
+def synthetic(folder: Path, count: int) -> Path:
+    """So many JPEGs in ten classes, smooth pictures with some noise, as photographs compress."""
+    rng, held = np.random.default_rng(0), []
+    for n in range(min(DISTINCT, count)):
+        coarse = Image.fromarray(rng.integers(0, 255, (12, 12, 3)).astype(np.uint8)).resize((SIDE, SIDE), 3)
+        noisy = np.asarray(coarse, np.int16) + rng.normal(0, 6, (SIDE, SIDE, 3)).astype(np.int16)
+        path = folder / f"first-{n}.jpg"
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(noisy.clip(0, 255).astype(np.uint8)).save(path, quality=88)
+        held.append(path.read_bytes())
+        path.unlink()
+    for n in range(count):
+        path = folder / f"class{n % 10}" / f"{n:07}.jpg"
+        path.parent.mkdir(exist_ok=True)
+        if not path.exists():
+            path.write_bytes(held[n % len(held)])
+    return folder
+
+
+class Memory(threading.Thread):
+    """The most memory of this process that is no file's, in MiB above what it was."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.before, self.most, self.stop = self.now(), 0.0, threading.Event()
+
+    @staticmethod
+    def now() -> float:
+        """In MiB."""
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith("RssAnon")).split()[1]) / 1024
+
+    def run(self) -> None:
+        """Look again and again."""
+        while not self.stop.wait(0.05):
+            self.most = max(self.most, self.now() - self.before)
+
+
+def opened(folder: Path):
+    return open_files(list_folder(folder), Wish(SIDE), 0)
+
+
+def epoch(images, count: int) -> float:
+    """Images a second in random order, batches of 256."""
+    order = np.random.default_rng(1).permutation(len(images))[:count]
+    begin = time.monotonic()
+    for start in range(0, len(order), 256):
+        images.pixels(order[start : start + 256])
+    return len(order) / (time.monotonic() - begin)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=2000)
+    parser.add_argument("--folder", type=Path, default=Path("runs/cache-benchmark"))
+    parser.add_argument("--decoded", type=int, default=1000, help="images that the decoder alone is timed with")
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    cache.LEAST = 1
+    folder, kept = given.folder / "photos", given.folder / "cache"
+    os.environ["SARTOR_CACHE"] = str(kept)
+    if given.child:
+        opened(folder)
+        return
+    paths = list_folder(synthetic(folder, given.count)).paths
+    shutil.rmtree(kept, ignore_errors=True)
+
+    begin, some = time.monotonic(), paths[: given.decoded]
+    with ThreadPoolExecutor(workers()) as pool:
+        for _ in in_order(pool, lambda path: square(path, SIDE), some):
+            pass
+    decoder = len(some) / (time.monotonic() - begin)
+
+    memory = Memory()
+    memory.start()
+    begin = time.monotonic()
+    images = opened(folder)
+    making = len(images) / (time.monotonic() - begin)
+    memory.stop.set()
+    decoded = Decoded(lambda i: square(paths[i], SIDE), (3, SIDE), images.labels, images.class_names,
+                      name="decoded", digest="", threads=workers())  # fmt: skip
+    reading, again = epoch(images, given.count), epoch(decoded, min(given.count, given.decoded))
+
+    shutil.rmtree(kept)
+    child = subprocess.Popen([sys.executable, __file__, "--child", "--folder", str(given.folder)])
+    while not (state := list(kept.glob("images/*/state"))) or np.fromfile(state[0], np.uint8).sum() < given.count / 2:
+        time.sleep(0.02)
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    done = int((np.fromfile(state[0], np.uint8) > 0).sum())
+    todo: list[int] = []
+    open_files(list_folder(folder), Wish(SIDE, tick=lambda what, n, total: todo.append(total - n)), 0)
+
+    results = {
+        "images": given.count, "side": SIDE, "threads": workers(), "decoder_images_per_second": decoder,
+        "making_images_per_second": making, "making_share_of_decoder": making / decoder,
+        "epoch_from_cache_images_per_second": reading, "epoch_decoding_images_per_second": again,
+        "reading_times_faster": reading / again, "memory_beyond_the_map_mib": memory.most,
+        "killed_after": done, "left_to_do_then": todo[0] + cache._CHUNK if todo else 0,
+    }  # fmt: skip
+    for name, value in results.items():
+        print(f"{name:<40} {value:,.2f}" if isinstance(value, float) else f"{name:<40} {value:,}")
+    record("cache", results)
+
+
+if __name__ == "__main__":
+    main()
