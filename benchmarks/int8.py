@@ -15,7 +15,7 @@ from _record import record
 
 from sartor.core.errors import SartorError
 from sartor.core.registry import RUNTIMES
-from sartor.deploy.timing import interleaved, interval, polished
+from sartor.deploy.timing import Here, interleaved, interval, polished
 from sartor.pipeline.context import reopened
 from sartor.pipeline.precision import LOSS, as_int8, shares
 from sartor.runs.directory import search_of
@@ -50,7 +50,7 @@ def measured(path: Path) -> dict:
         files = {"float32": source, "int8": Path(folder) / "model_int8.onnx"}
         files["int8"].write_bytes(found.graph)
         made, missing = workloads(files, context.deployed(load(path, trust_code=True).model), context.shape)
-        times = polished(interleaved(made, ROUNDS, VISIT, np.random.default_rng(0)))
+        times = polished(interleaved(Here(made), list(made), ROUNDS, VISIT, np.random.default_rng(0)))
         result = {
             "data": context.images.name, "image": context.task.image, "way": str(found.way),
             "validation": {"float32": found.wanted, "int8": found.shares[found.way]},
