@@ -232,9 +232,14 @@ def aimed(costs: Mapping[str, Plug], targets: Mapping[str, str]) -> dict[str, Pl
     found = dict(costs)
     for name, plug in costs.items():
         at = name.partition("@")[2]
-        if at in targets and "target" in {f.name for f in dataclasses.fields(plug.resolve(COSTS))}:
+        if at in targets and _placed(plug):
             found[name] = dataclasses.replace(plug, options={**plug.options, "target": targets[at]})
     return found
+
+
+def _placed(cost: Plug) -> bool:
+    """Whether it is measured somewhere: at a target."""
+    return "target" in {f.name for f in dataclasses.fields(cost.resolve(COSTS))}
 
 
 def per_target(budgets: Any) -> Any:
@@ -311,8 +316,10 @@ def read(values: Mapping[str, Any], cls: type[Kind], trusted: bool = True) -> Ki
         flat["train_options"] = flat.pop("train")
     targets = read_targets(flat.pop("target", None))
     costs = read_costs(flat.get("costs") or {}, trusted)
-    for name in filter(None, targets):
-        costs.setdefault(f"latency@{name}", Plug("latency"))
+    for name in per_target(flat.get("budgets") or {}):
+        plug = Plug(cost_of(name))
+        if name != plug.given and name.partition("@")[2] in targets and plug.given in COSTS.names() and _placed(plug):
+            costs.setdefault(name, plug)
     costs = flat["costs"] = aimed(costs, {name: at for name, at in targets.items() if name})
     flat |= {"target": targets[""]} if "" in targets else {}
     flat["budgets"] = parse_budgets(flat.get("budgets", {}), costs, cls.shares)
