@@ -1,5 +1,6 @@
 """Decoded images on the disk: the same as decoded anew, taken up after a kill, and never of files that changed."""
 
+import pickle
 import signal
 import subprocess
 import sys
@@ -50,6 +51,13 @@ def test_what_is_kept_equals_what_is_decoded(photos, monkeypatch):
     assert first.digest() == again.digest() == plain.digest()
     assert held.digest_of == "pixels"
     assert first.pixels(np.array([5, 2])).tolist() == plain.pixels(np.array([5, 2])).tolist()
+
+
+def test_another_process_gets_the_place_and_not_the_pixels(photos):
+    images = opened(photos)
+    sent = pickle.dumps(images)
+    assert len(sent) < images.pixels(np.arange(39)).nbytes / 2
+    assert (pickle.loads(sent).pixels(np.arange(39)) == images.pixels(np.arange(39))).all()
 
 
 def test_nothing_is_decoded_twice(photos, monkeypatch):

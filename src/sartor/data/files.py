@@ -97,9 +97,13 @@ class Mapped(Images):
         self._cache, self._rows, self._digest = cache, rows, digest
         self._copies: dict[torch.device, Tensor] = {}
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What is on a GPU stays there."""
+        return {**self.__dict__, "_copies": {}}
+
     def pixels(self, index: Index) -> Tensor:
         """A copy of the images at `index`."""
-        return torch.from_numpy(np.asarray(self._cache.pixels[self._rows[index]]))
+        return torch.from_numpy(self._cache.read(self._rows[index]))
 
     def resident(self, device: str | torch.device) -> Tensor | None:
         """All pixels on a GPU that has room for them, copied there once."""
@@ -228,7 +232,7 @@ def _cached(listing: Listing, side: int, keep: bool, cache: Cache, tick: Tick) -
     skipped = [Skipped(shown(os.path.relpath(listing.paths[i], listing.root)), why) for i, why in failed.items()]
     _check_most(listing, len(listing.paths) - len(failed), [*listing.skipped, *skipped])
     rows, usable = np.flatnonzero(cache.usable), listing.only(cache.usable, [*listing.skipped, *skipped])
-    pixels = np.asarray(cache.pixels[rows]) if keep else None
+    pixels = cache.read(rows) if keep else None
     return _Read(pixels, None, np.asarray(cache.sizes[rows])), usable
 
 
