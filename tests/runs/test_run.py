@@ -184,6 +184,17 @@ def test_a_second_process_is_refused_until_the_first_is_gone(run):
         assert run.path.is_dir()
 
 
+def test_what_a_killed_process_had_half_written_is_cleared_away(run):
+    stage(run, files=("model/a.json",))
+    left = [run.path / "model" / name for name in (".weights.safetensors.30891.tmp", ".tmp1uZj4X")]
+    others = [run.path / "model" / name for name in ("my.30891.tmp", ".mine", "tmp1uZj4X")]
+    for path in (*left, *others):
+        path.write_text("half")
+    with run.locked():
+        assert not any(path.exists() for path in left)
+        assert all(path.exists() for path in (*others, run.path / "model/a.json", run.path / ".stages.json"))
+
+
 def test_the_lock_is_free_after_an_error(run):
     with pytest.raises(ZeroDivisionError), run.locked():
         raise ZeroDivisionError

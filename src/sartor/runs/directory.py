@@ -47,6 +47,7 @@ WRITES: dict[str, tuple[str, ...]] = {
 T = TypeVar("T")
 F = TypeVar("F", bound=RunFile)
 _COPY = ".stages.json"
+_LEFT = re.compile(r"\..+\.\d+\.tmp|\.tmp\w{6}")  # what `atomic`, and safetensors beneath it, call a file half written
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")  # in messages of libraries written in Rust
 
 
@@ -207,6 +208,8 @@ class Run:
                     f"{self.path} is in use by another process. Wait for it or choose another --out."
                 ) from error
             refuse_links(self.path)
+            for path in [p for p in self.path.rglob(".*") if _LEFT.fullmatch(p.name) and p.is_file()]:
+                path.unlink()  # of a process that was killed: nobody else writes here
             self.mend()
             yield
 
