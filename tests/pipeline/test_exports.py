@@ -24,7 +24,7 @@ def run(finished, tmp_path_factory):
     return path
 
 
-def test_every_form_agrees_and_is_verified(finished, run):
+def test_every_form_agrees_and_is_verified(run):
     told = Run(run).load(ExportFile)
     assert set(told.forms) == set(FORMS)
     assert told.images == sartor.load(run).certificate["accuracy"]["test_images"]
@@ -32,10 +32,12 @@ def test_every_form_agrees_and_is_verified(finished, run):
     lines = {line.what: line.state for line in sartor.verify(run).lines}
     assert "differs" not in lines.values()
     assert lines["export: litert and model.onnx, the same probabilities"] == "verified"
-    (run / "export/litert/model.tflite").write_bytes((run / "export/litert/model.tflite").read_bytes() + b"x")
+    file = run / "export/litert/model.tflite"
+    content = file.read_bytes()
+    file.write_bytes(content + b"x")
     broken = [line.what for line in sartor.verify(run).lines if line.state == "differs"]
     assert broken == ["hashes of the stage 'exports'"]
-    sartor.export(run, to=FORMS, data=finished.data, quiet=True)  # and is made again
+    file.write_bytes(content)
 
 
 def test_the_snippets_of_the_card_run(run, monkeypatch):
