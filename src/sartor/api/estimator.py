@@ -56,6 +56,7 @@ class SartorClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # 
         runtime: str | Runtime | type[Runtime] | None = None,
         target: str | Mapping[str, str] | None = None,
         start: str | Path | None = None,
+        precision: Precision | None = None,
         time: str | float | None = None,
         effort: Effort | None = None,
         device: Device | None = None,
