@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sartor.api.result import Result, load
-from sartor.api.run import Amount, Device, Effort, Group, fit
+from sartor.api.run import Amount, Device, Effort, Group, Precision, fit
 from sartor.core.errors import BadInput, require
 
 require("sklearn", "sklearn")

@@ -316,7 +316,8 @@ def read(values: Mapping[str, Any], cls: type[Kind], trusted: bool = True) -> Ki
         flat["train_options"] = flat.pop("train")
     targets = read_targets(flat.pop("target", None))
     costs = read_costs(flat.get("costs") or {}, trusted)
-    for name in per_target(flat.get("budgets") or {}):
+    budgets = flat.get("budgets")
+    for name in per_target(budgets if isinstance(budgets, Mapping) else {}):
         plug = Plug(cost_of(name))
         if name != plug.given and name.partition("@")[2] in targets and plug.given in COSTS.names() and _placed(plug):
             costs.setdefault(name, plug)
