@@ -28,13 +28,13 @@ mine = {}
 search, solve, train = stages.search, contexts.solve, stages.train_network
 
 
-def searched(cut):
+def searched(cut, prepared=None):
     context = cut.context
     found = context.method.search(context.job())
     mine["score"] = hashlib.sha256(json.dumps(found.score.to_json()).encode()).hexdigest()
     mine["accuracy"] = found.facts["heaviest_accuracy"]
     mine["rank"], mine["world"] = context.engine.rank, context.engine.world
-    return search(cut)  # resumes from what was just measured
+    return search(cut, prepared)  # resumes from what was just measured
 
 
 def solved(problem, **options):

@@ -60,7 +60,8 @@ class Stub:
         self.seen = []
         kind = SimpleNamespace(show=str)
         cost = SimpleNamespace(kind=kind, correct=lambda table, arch, m, both: table.scaled(arch, m, both))
-        self.context = SimpleNamespace(costs={"time": cost}, best=solve, run=SimpleNamespace(log=lambda text: None))
+        silent, asked = SimpleNamespace(log=lambda text: None), SimpleNamespace(precision="float32")
+        self.context = SimpleNamespace(costs={"time": cost}, best=solve, run=silent, options=asked)
 
     def goal(self):
         return Quadratic((10,), 0.0, {0: np.arange(10.0)})
@@ -138,7 +139,8 @@ def test_a_network_that_replaces_another_is_trained_half_as_long_at_least(tmp_pa
     run, said = Run(tmp_path), []
     monkeypatch.setattr(stages, "chosen", lambda run: Arch((0,)))
     clock = SimpleNamespace(seconds=100.0, left=0.0)
-    context = SimpleNamespace(clock=clock, run=SimpleNamespace(log=said.append))
+    asked = SimpleNamespace(precision="float32")
+    context = SimpleNamespace(clock=clock, run=SimpleNamespace(log=said.append), options=asked)
     cut = SimpleNamespace(run=run, context=context, phase=lambda arch: "network-b")
     assert stages._left(cut) == pytest.approx(10)  # a tenth of the time, where the search took too long
     run.write("search/network-a.plan.json", {"seconds": 60.0})

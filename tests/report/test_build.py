@@ -323,9 +323,9 @@ def whole(run):
     for entry in (compared["own"], *compared["rivals"]):
         entry["costs"] = {"params": 2.0}
     rounds = encode(example(schema.RoundsFile))
-    audit = encode(example(schema.AuditFile))
+    audit, quantised = (encode(example(k)) for k in (schema.AuditFile, schema.QuantisedFile))
     files = {"compression.json": compressed, "rounds.json": rounds, "compare.json": compared, "audit.json": audit,
-             "evaluation.json": evaluation(["cat", "dog"])}  # fmt: skip
+             "evaluation.json": evaluation(["cat", "dog"]), "quantised.json": quantised}  # fmt: skip
     for name, data in files.items():
         (run.path / name).write_text(json.dumps(data), encoding="utf-8")
     return run
@@ -359,6 +359,7 @@ READ = [
         schema.StagesFile,
         schema.TrialsFile,
         schema.Signature,
+        schema.ExportFile,
     )
 ]
 

@@ -88,7 +88,8 @@ def _decision(result: Result) -> View:
 def certificate(path: Path, c: Certificate) -> View:
     """What was asked and what was delivered, and where to go from here."""
     yield table(("budget", "asked", "predicted", "measured", ""), [_cost(name, e) for name, e in c.costs.items()])
-    proof = "proven optimal" if c.score.proven_optimal else f"within {c.score.gap} of the optimum"
+    gap = "not proven optimal" if c.score.gap is None else f"within {c.score.gap:.3g} of the optimum"
+    proof = "proven optimal" if c.score.proven_optimal else gap
     told = {
         f"test {c.accuracy.metric}": f"{c.accuracy.test:.2f} % on {c.accuracy.test_images} images never searched on",
         **_without_copies(c),

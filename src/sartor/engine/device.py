@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,11 +32,6 @@ def check_device(device: str) -> str:
     if device == "cuda" and not torch.cuda.is_available():
         raise BadInput("device cuda was asked for, but PyTorch sees no CUDA device here. Use --device cpu.")
     return device
-
-
-def usual_device() -> Literal["cpu", "cuda"]:
-    """Where to compute if nobody says: on a GPU, where PyTorch sees one."""
-    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 class Engine:

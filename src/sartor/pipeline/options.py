@@ -19,7 +19,6 @@ from sartor.core.units import DURATION
 if TYPE_CHECKING:
     from sartor.costs.base import Cost
 from sartor.data.naming import describe, refuse_code
-from sartor.engine.device import usual_device
 
 # On two CPU cores the image's side decides whether a search takes minutes or hours.
 _PARTS, _AMPLE = (60, 240), 600  # parts that are timed, from the shortest time to one of so many seconds
@@ -71,6 +70,13 @@ def recorded(registry: Registry, made: Any) -> dict[str, Any]:
 def plain(values: Mapping[str, Any]) -> dict[str, Any]:
     """As TOML has it: lists for tuples."""
     return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
+
+
+def usual_device() -> Literal["cpu", "cuda"]:
+    """Where to compute if nobody says: on a GPU, where PyTorch sees one."""
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 @dataclass(frozen=True, kw_only=True)

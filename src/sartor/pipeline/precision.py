@@ -53,9 +53,10 @@ def candidate(cut: Cut, net: nn.Module, tables: Mapping[str, CostTable]) -> dict
 
 def _asked(cut: Cut) -> str:
     """What was asked; float32 after a network of this budget turned out not to be worth 8 bits."""
-    asked = cut.context.options.precision
-    before = cut.run.path / QuantisedFile.NAME
-    return "float32" if asked == "auto" and before.is_file() and not cut.run.load(QuantisedFile).used else asked
+    asked: str = cut.context.options.precision
+    if asked != "auto" or not (cut.run.path / QuantisedFile.NAME).is_file():
+        return asked
+    return asked if cut.run.load(QuantisedFile).used else "float32"
 
 
 @contextmanager
