@@ -139,14 +139,15 @@ def test_all_rungs(climbed):
     assert found.quality is not None
 
 
-def test_what_was_tried_before_an_interruption_is_kept(climbed, tmp_path, monkeypatch):
+@pytest.mark.parametrize("moment", [5, 8])  # in the first rung; in the second, after one that went on
+def test_what_was_tried_before_an_interruption_is_kept(climbed, tmp_path, monkeypatch, moment):
     _, (_, whole) = climbed
     train, count = Bench.measure, 0
 
     def interrupted(self, work):
         nonlocal count
         count += 1
-        if count == 5:
+        if count == moment:
             raise KeyboardInterrupt
         return train(self, work)
 

@@ -168,7 +168,7 @@ class Ladder:
         def late() -> bool:
             return self.job.late and len(self.trials) >= 3
 
-        known = [t for t in self.trials if t.rung == rung]
+        known, others = ([t for t in self.trials if (t.rung == rung) is mine] for mine in (True, False))
         is_late = self.job.engine.agree(late())
         todo = [Candidate(Arch(t.picks), t.why, t.name) for t in known] if is_late else self.candidates(rung)
         order = {c.arch.picks: n for n, c in enumerate(todo)}
@@ -178,10 +178,11 @@ class Ladder:
             bar.to(len(known))
             for n, trial in enumerate(self._measured(works, late), len(known) + 1):
                 # In the order of the candidates, not in that of their ends: what follows must not depend on luck.
-                self.trials = sorted([*self.trials, trial], key=lambda t: (t.rung, order.get(t.picks, -1)))
+                known = sorted([*known, trial], key=lambda t: order.get(t.picks, len(order)))
+                self.trials = sorted([*others, *known], key=lambda t: t.rung)
                 self._save()
                 bar.to(n, f"best {max(t.accuracy for t in self.trials):.1f} %")
-        self._forget()
+        self._forget(rung)
 
     def _work(self, candidate: Candidate, rung: int) -> Work:
         before, last = self._last(candidate.arch), rung + 1 == self.rungs
@@ -207,11 +208,10 @@ class Ladder:
     def _file(self, trial: Trial) -> Path:
         return trial_file(self.job.run.path, trial.picks, trial.rung)
 
-    def _forget(self) -> None:
-        """Delete the weights of networks that went no higher than the rung below."""
-        top = max(t.rung for t in self.trials)
+    def _forget(self, rung: int) -> None:
+        """Delete the weights of the rungs below one that is done: an interrupted rung needs them."""
         for trial in self.trials if self.job.run.writer else ():
-            if trial.rung < top:
+            if trial.rung < rung:
                 self._file(trial).unlink(missing_ok=True)
 
     # what it taught --------------------------------------------------------------------------------
