@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from multiprocessing.reduction import ForkingPickler
 from typing import final
 
 import torch
@@ -53,8 +54,9 @@ class Crew:
     """So many processes, each with a bench of its own; they end with this one."""
 
     def __init__(self, bench: Bench, size: int) -> None:
-        context = get_context("spawn")  # CUDA does not survive a fork
+        context, sent = get_context("spawn"), bytes(ForkingPickler.dumps(bench))  # CUDA does not survive a fork
         self.members: dict[Connection, BaseProcess] = {}
+        self.getting: dict[Connection, threading.Thread] = {}  # those that may not have their bench yet
         threads = max(1, bench.feed.engine.cores // size)
         for _ in range(size):
             mine, theirs = context.Pipe()
@@ -63,13 +65,9 @@ class Crew:
                 process.start()
             theirs.close()
             self.members[mine] = process
-        try:
-            for member in self.members:  # not with `start`, which leaves a traceback if stopped halfway
-                with contextlib.suppress(BrokenPipeError):  # it is found dead later
-                    member.send(bench)
-        except BaseException:
-            self.close()
-            raise
+            # A process takes it when it is there, seconds later, which nobody waits for; with `start` all would.
+            self.getting[mine] = threading.Thread(target=_hand_over, args=(mine, sent), daemon=True)
+            self.getting[mine].start()
 
     @classmethod
     def of(cls, job: Job, recipe: Recipe, wanted: int) -> Crew | None:
@@ -93,6 +91,8 @@ class Crew:
             while waiting and idle:
                 member = idle.popleft()
                 busy[member] = waiting.popleft()
+                if member in self.getting:
+                    self.getting.pop(member).join()
                 with contextlib.suppress(BrokenPipeError):  # it is found dead below
                     member.send(busy[member][1])
             for member in [m for m in wait(list(busy), _LOOK) if isinstance(m, Connection)]:
@@ -123,13 +123,18 @@ def _serve(connection: Connection, threads: int) -> None:
     threading.Thread(target=_follow, daemon=True).start()
     torch.set_num_threads(threads)
     with contextlib.suppress(EOFError, ConnectionError):  # the first process has ended
-        bench: Bench = connection.recv()
+        bench: Bench = pickle.loads(connection.recv_bytes())  # from the first process, never from a file
         while True:
             work = connection.recv()
             try:
                 connection.send(bench.measure(work))
             except SartorError as error:
                 connection.send(error)
+
+
+def _hand_over(member: Connection, sent: bytes) -> None:
+    with contextlib.suppress(OSError):  # it is found dead later
+        member.send_bytes(sent)
 
 
 def _follow() -> None:
