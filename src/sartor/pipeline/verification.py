@@ -192,8 +192,11 @@ def _rebuilt(f: Folders, network: Callable[[], nn.Module], built: list[nn.Module
             again = cost.measure(deployed, shape, file=deployed_file(f.cut.path)).value
             yield close(f"the rebuilt network: {name} counted again", again, entry.measured)
     images = np.random.default_rng(0).integers(0, 256, (4, *shape)).astype(np.float32)
-    with evaluating(deployed):
-        expected = deployed(torch.from_numpy(images)).numpy()
+    try:
+        with evaluating(deployed):
+            expected = deployed(torch.from_numpy(images)).numpy()
+    except RuntimeError as error:  # a network for other images than those that the files tell of
+        raise RunError(f"arch.json's network does not take images of {shape}: {error}.") from error
     found = OnnxModel(path).logits(images)
     near = found.shape == expected.shape and np.isfinite(found).all()
     off = float(np.abs(found - expected).max()) if near else np.inf

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sartor.core.errors import require
+from sartor.core.errors import RunError, require
 from sartor.report.files import Files
 from sartor.report.sections.cells import cells
 from sartor.report.sections.compare import compare
@@ -38,12 +38,23 @@ SECTIONS: tuple[Callable[[Files], Any], ...] = (
 )  # fmt: skip
 
 
+def _made(make: Callable[[Files], Any], files: Files) -> Any:
+    """A section; files that are each as they should be may still contradict each other."""
+    try:
+        return make(files)
+    except (LookupError, ArithmeticError, ValueError) as error:
+        raise RunError(
+            f"the files of {files.path} must agree with each other, but those that the report's section "
+            f"{make.__name__!r} is made of do not ({error!r}). Run the same command again into a new folder."
+        ) from error
+
+
 def build(path: Path) -> Path:
     """Write report.html into a run directory or a further budget's folder (RUN/cuts/SLUG)."""
     path, start = Path(path), time.monotonic()
     jinja2 = require("jinja2", "report")
     files = Files.open(path)
-    sections = {make.__name__: make(files) for make in SECTIONS}
+    sections = {make.__name__: _made(make, files) for make in SECTIONS}
     sections["network"] = network(files, contributions(files), prices(files)) if files.choices else None
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_FOLDER),
