@@ -11,7 +11,7 @@ from sartor.core.arch import Arch
 from sartor.core.errors import BadInput
 from sartor.core.task import Task
 from sartor.core.units import TIME
-from sartor.costs.base import CostTable, Price
+from sartor.costs.base import CostTable, Occasion, Price
 from sartor.costs.latency import cost
 from sartor.costs.latency.cache import PriceBook
 from sartor.costs.latency.cost import Latency, as_deployed
@@ -246,6 +246,6 @@ def test_a_network_over_its_limit_waits_for_a_machine_as_fast_as_for_the_table(m
 
     monkeypatch.setattr(Latency, "time", time)
     said = []
-    found = Latency().measure(nn.Identity(), (3, 8, 8), limit=limit, say=said.append)
+    found = Latency().measure(nn.Identity(), (3, 8, 8), Occasion(limit=limit, say=said.append))
     assert len(said) == looks - 1
     assert found.value == (1.1 if looks == 1 else 0.99)

@@ -13,7 +13,7 @@ from sartor.core.errors import BadInput, Infeasible
 from sartor.core.quadratic import Largest, Quadratic, additive
 from sartor.core.registry import COSTS, SPACES
 from sartor.core.task import Task
-from sartor.costs.base import CostTable
+from sartor.costs.base import CostTable, Occasion
 from sartor.costs.energy import Counter, Energy
 from sartor.costs.flash import Flash
 from sartor.costs.lifetimes import peak
@@ -77,7 +77,7 @@ def test_flash_size_and_the_table_of_energy(tmp_path):
     net = nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(8 * 9, 5))
     assert Flash().of(net, (3, 5, 5)) == (8 * 27 + 8 * 8) + (8 * 9 * 5 + 5 * 8)
     (tmp_path / "model.onnx").write_bytes(b"1234")
-    assert Size().measure(net, (3, 5, 5), file=tmp_path / "model.onnx").value == 4
+    assert Size().measure(net, (3, 5, 5), Occasion(tmp_path / "model.onnx")).value == 4
     params = sum(p.numel() for p in net.parameters())
     assert Energy(mac_pj=2, byte_pj=3, source="table").of(net, (3, 5, 5)) == pytest.approx(
         (2 * Macs().of(net, (3, 5, 5)) + 3 * 4 * params) * 1e-9

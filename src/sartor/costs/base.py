@@ -134,6 +134,23 @@ class CostTable:
         return replace(self, prices=prices, form=form, calibration=notes)
 
 
+@dataclass(frozen=True, eq=False)
+class Occasion:
+    """What is known where a network is measured.
+
+    `file` is its exported form where there is one, `table` what predicted it, `limit` what it may cost, and `say` tells
+    the person who waits.
+    """
+
+    file: Path | None = None
+    table: CostTable | None = None
+    limit: float | None = None
+    say: Callable[[str], None] = print
+
+
+ANY = Occasion()  # nothing is known
+
+
 class Cost(ABC):
     """A frozen dataclass whose fields are its options."""
 
@@ -181,21 +198,8 @@ class Cost(ABC):
             tick(self.name, done, len(each))
         return CostTable(self.name, self.kind, prices, priced(space, parts, prices, self.sums))
 
-    def measure(
-        self,
-        net: nn.Module,
-        in_shape: Shape,
-        *,
-        file: Path | None = None,
-        table: CostTable | None = None,
-        limit: float | None = None,
-        say: Callable[[str], None] = print,
-    ) -> Measured:
-        """What a network comes to as it is deployed.
-
-        `net` takes pixels, and `file` is its exported form where there is one; `table` is what predicted it, `limit`
-        what it may cost, and `say` tells the person who waits.
-        """
+    def measure(self, net: nn.Module, in_shape: Shape, at: Occasion = ANY) -> Measured:
+        """What a network that takes pixels comes to as it is deployed."""
         return Measured.exact(self.of(net, in_shape))
 
     def correct(self, table: CostTable, arch: Arch, measured: float, both_ways: bool = False) -> CostTable:

@@ -7,7 +7,6 @@ networks, built as deployed, then set its scale.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, final
@@ -19,7 +18,7 @@ from sartor.core.errors import BadInput
 from sartor.core.registry import RUNTIMES
 from sartor.core.task import Task
 from sartor.core.units import Kind
-from sartor.costs.base import Cost, CostTable, Measured, Tick, silent
+from sartor.costs.base import ANY, Cost, CostTable, Measured, Occasion, Tick, silent
 from sartor.costs.macs import Macs
 from sartor.costs.memory import Memory
 from sartor.deploy.timing import interval
@@ -78,23 +77,14 @@ class Energy(Cost):
         drawn = self.measure(as_deployed(space, space.heaviest, task), image).value
         return made.scaled(space.heaviest, drawn, both_ways=True)
 
-    def measure(
-        self,
-        net: nn.Module,
-        in_shape: Shape,
-        *,
-        file: Path | None = None,
-        table: CostTable | None = None,
-        limit: float | None = None,
-        say: Callable[[str], None] = print,
-    ) -> Measured:
+    def measure(self, net: nn.Module, in_shape: Shape, at: Occasion = ANY) -> Measured:
         """What a call draws, per image: the median of some rounds, and the upper end of its interval."""
         counter = self._counter()
         if counter is None:
             value = self.of(net, in_shape)
             return Measured(value, value, {"source": "table"})
         runtime = RUNTIMES.make(self.runtime, {"threads": self.threads, "batch": self.batch})
-        call = runtime.workload(file if file is not None and runtime.exported else net, in_shape)
+        call = runtime.workload(at.file if at.file is not None and runtime.exported else net, in_shape)
         call()
         rounds = [counter.drawn(call, self.seconds / _ROUNDS) / self.batch for _ in range(_ROUNDS)]
         return Measured(float(np.median(rounds)), interval(rounds)[1], {"source": "rapl"})

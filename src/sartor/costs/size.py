@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, final
 
 from sartor.core.units import BYTES, Kind
-from sartor.costs.base import Cost, CostTable, Measured
+from sartor.costs.base import ANY, Cost, Measured, Occasion
 from sartor.costs.memory import Memory
 from sartor.spaces.base import Shape
 
@@ -32,21 +30,12 @@ class Size(Cost):
         """The bytes of the weights."""
         return Memory().of(module, in_shape)
 
-    def measure(
-        self,
-        net: nn.Module,
-        in_shape: Shape,
-        *,
-        file: Path | None = None,
-        table: CostTable | None = None,
-        limit: float | None = None,
-        say: Callable[[str], None] = print,
-    ) -> Measured:
+    def measure(self, net: nn.Module, in_shape: Shape, at: Occasion = ANY) -> Measured:
         """The file's; before there is one, that of the same graph without what a file says of itself."""
         from sartor.deploy.module import onnx_graph
 
-        if file is not None:
-            return Measured.exact(float(file.stat().st_size))
+        if at.file is not None:
+            return Measured.exact(float(at.file.stat().st_size))
         size = float(len(onnx_graph(net, in_shape, 1)))
         return Measured(size, size + _TOLD)
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from sartor.core.arch import Arch, tag
 from sartor.core.errors import Infeasible
 from sartor.core.quadratic import Limit, Quadratic
-from sartor.costs.base import Cost, CostTable, Measured, Tick, cache_folder
+from sartor.costs.base import Cost, CostTable, Measured, Occasion, Tick, cache_folder
 from sartor.deploy.export import load_weights
 from sartor.engine import checkpoint
 from sartor.methods.base import start_file
@@ -147,9 +147,8 @@ class Cut(ABC):
         if c.run.writer:
             # Without a table it is the given network, from which shares become budgets.
             limit = None if table is None else self.budgets.get(name)
-            found = c.costs[name].measure(
-                c.deployed(net), c.shape, file=file, table=table, limit=limit, say=self.run.log
-            )
+            at = Occasion(file, table, limit, self.run.log)
+            found = c.costs[name].measure(c.deployed(net), c.shape, at)
         agreed: Measured = c.engine.agree(found)
         return agreed
 

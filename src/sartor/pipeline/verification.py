@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from sartor.core.config import read_toml
 from sartor.core.errors import BadInput, RunError, SartorError
 from sartor.core.registry import COSTS, RUNTIMES, cost_of
-from sartor.costs.base import Cost
+from sartor.costs.base import Cost, Occasion
 from sartor.data.base import Images, Index
 from sartor.data.naming import refuse_code
 from sartor.data.open import open_data
@@ -189,7 +189,7 @@ def _rebuilt(f: Folders, network: Callable[[], nn.Module], built: list[nn.Module
     for name, entry in f.cut.load(VerifyFile).costs.items():
         if name in COSTS.names() and COSTS[name].again():
             cost: Cost = COSTS[name]()
-            again = cost.measure(deployed, shape, file=deployed_file(f.cut.path)).value
+            again = cost.measure(deployed, shape, Occasion(deployed_file(f.cut.path))).value
             yield close(f"the rebuilt network: {name} counted again", again, entry.measured)
     images = np.random.default_rng(0).integers(0, 256, (4, *shape)).astype(np.float32)
     try:
@@ -289,7 +289,7 @@ def _here(f: Folders, d: Decision, built: list[nn.Module], ask: Ask) -> Iterator
         if not ask.trusted:
             refuse_code(options)
         cost: Cost = COSTS.make(cost_of(name), {k: v for k, v in options.get(name, {}).items() if k != "name"})
-        found = cost.measure(built[0], _shape(f), file=deployed_file(f.cut.path), table=d.tables[name])
+        found = cost.measure(built[0], _shape(f), Occasion(deployed_file(f.cut.path), d.tables[name]))
         yield _beside(what, cost, entry.measured, found.value, dict(d.tables[name].device), found.details)
 
 

@@ -16,7 +16,7 @@ import dataclasses
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,7 +30,7 @@ from sartor.core.quadratic import Quadratic
 from sartor.core.registry import RUNTIMES, SPACES
 from sartor.core.task import Task
 from sartor.core.units import TIME, Kind
-from sartor.costs.base import Cost, CostTable, Measured, Price, Tick, built, priced, silent
+from sartor.costs.base import ANY, Cost, CostTable, Measured, Occasion, Price, Tick, built, priced, silent
 from sartor.costs.latency.cache import PriceBook, Sitting
 from sartor.costs.latency.calibration import Fit, fit, networks
 from sartor.costs.latency.model import Model, Traits, designed
@@ -101,32 +101,23 @@ class Latency(Cost):
         """The measured median of a whole module."""
         return self.time(module, in_shape).p50
 
-    def measure(
-        self,
-        net: nn.Module,
-        in_shape: Shape,
-        *,
-        file: Path | None = None,
-        table: CostTable | None = None,
-        limit: float | None = None,
-        say: Callable[[str], None] = print,
-    ) -> Measured:
+    def measure(self, net: nn.Module, in_shape: Shape, at: Occasion = ANY) -> Measured:
         """The median of a network's calls; on a machine much slower than for the table, wait for a better moment first.
 
         The reference workload tells a busy machine from a slow network. Where the network is over its `limit`, a
         machine that is a little slower is waited for too: that may be all there is to it. After a few moments the
         calmest one counts.
         """
-        model = file if file is not None and self.deployed_under().exported else net
+        model = at.file if at.file is not None and self.deployed_under().exported else net
         timings: list[Timing] = []
         while len(timings) < self.moments:
-            timings.append(self.time(model, in_shape, table))
+            timings.append(self.time(model, in_shape, at.table))
             drift = timings[-1].drift
-            over = limit is not None and timings[-1].p50 > limit
+            over = at.limit is not None and timings[-1].p50 > at.limit
             if drift is None or drift < (_SLOWER if over else _BUSY):
                 break
             where = "this machine" if self.target == "local" else self.target
-            say(f"{where} runs {drift:.2f} times slower than when the table was made: waiting for a better moment")
+            at.say(f"{where} runs {drift:.2f} times slower than when the table was made: waiting for a better moment")
             time.sleep(_PAUSE)
         calmest = min(timings, key=lambda t: t.drift or 1.0)
         return Measured(calmest.p50, calmest.high, {"timing": calmest.to_json()})
