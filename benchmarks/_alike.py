@@ -18,7 +18,7 @@ from sartor.data.split import split
 from sartor.engine.device import Engine
 from sartor.engine.evaluate import accuracy
 from sartor.engine.feed import Feed
-from sartor.engine.network import train_network
+from sartor.engine.network import Teacher, train_network
 from sartor.engine.recipe import Recipe
 from sartor.runs.directory import Run
 from sartor.runs.progress import Reporter
@@ -50,16 +50,16 @@ class Alike:
         mean, std = statistics(images, self.splits.train)
         self.feed = Feed(images, tuple(mean), tuple(std), self.seeds, self.engine)
 
-    def train(self, name: str, build: Any) -> dict[str, Any]:
-        """Train the network that `build()` makes, from scratch: its errors, its size, seconds."""
+    def train(self, name: str, build: Any, teacher: Teacher | None = None) -> dict[str, Any]:
+        """Train the network that `build()` makes, from scratch: its errors, its size, seconds; it stays in `net`."""
         done = self.out / name / "result.json"
         if done.exists():
             return json.loads(done.read_text())
         torch.manual_seed(self.seeds.number("network"))
-        net = self.engine.place(build())
+        self.net = net = self.engine.place(build())
         parameters = sum(p.numel() for p in net.parameters())
         run, start = Run(self.out / name, Reporter(quiet=True)), time.monotonic()
-        history = train_network(net, None, self.recipe, self.feed, self.splits, run, "alike")
+        history = train_network(net, teacher, self.recipe, self.feed, self.splits, run, "alike")
         seconds = time.monotonic() - start
         val, test = (accuracy(net, self.feed, part) for part in (self.splits.val, self.splits.test))
         result = {

@@ -16,6 +16,7 @@ import os
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,9 +71,34 @@ SMALL_CIFAR: dict[str, dict[str, Any]] = {
     "mix 0.5": {**_SMALL, "epochs": 30, "mix": 0.5},
     "standard": {**_SMALL, "epochs": 30, "augment": "standard"},
 }
-SETS = {"tiny": PHOTOS, "cifar": CIFAR, "small_tiny": SMALL_PHOTOS, "small_cifar": SMALL_CIFAR}
+# The same beside a wide network that teaches: how much it is heeded, and softened by which temperature. It comes first
+# and is trained by its own recipe; one worker does such a set.
+_T1, _T4 = {"weight": 2.0}, {"weight": 0.9, "labels": 0.1, "heat": 4.0}
+TAUGHT_PHOTOS: dict[str, dict[str, Any]] = {
+    "the teacher": {**_SMALL, "epochs": 60, "mix": 0.5, "smoothing": 0.0},
+    "mix 0.5": {**_SMALL, "epochs": 100, "mix": 0.5},
+    "mix 0.5, taught at 4": {**_SMALL, "epochs": 100, "mix": 0.5, "teacher": _T4},
+    "standard, mix 0.5, taught at 4": {**_SMALL, "epochs": 100, "augment": "standard", "mix": 0.5, "teacher": _T4},
+    "mix 0.5, taught at 1": {**_SMALL, "epochs": 100, "mix": 0.5, "teacher": _T1},
+    "light, taught at 4": {**_SMALL, "epochs": 100, "teacher": _T4},
+    "mix 1, taught at 4": {**_SMALL, "epochs": 100, "mix": 1.0, "teacher": _T4},
+}
+TAUGHT_CIFAR: dict[str, dict[str, Any]] = {
+    "the teacher": {"batch": 512, "lr": 0.8, "epochs": 25, "smoothing": 0.0},
+    "light": {**_SMALL, "epochs": 30},
+    "light, taught at 4": {**_SMALL, "epochs": 30, "teacher": _T4},
+    "mix 0.5, taught at 4": {**_SMALL, "epochs": 30, "mix": 0.5, "teacher": _T4},
+    "light, taught at 1": {**_SMALL, "epochs": 30, "teacher": _T1},
+    "cut": {**_SMALL, "epochs": 30, "augment": "cut"},
+}
+SETS = {
+    "tiny": PHOTOS, "cifar": CIFAR, "small_tiny": SMALL_PHOTOS, "small_cifar": SMALL_CIFAR,
+    "taught_tiny": TAUGHT_PHOTOS, "taught_cifar": TAUGHT_CIFAR,
+}  # fmt: skip
+TEACHERS = {"taught_tiny": "resnet14-w64-s2", "taught_cifar": "resnet14-w64-s1"}
 # What trials on the H200 chose for 1.5 ms at 64 pixels, and for 40 M multiply-accumulates at 32.
 SMALL = {"small_tiny": (3, 2, 18, 4, 9, 2, 4, 0, 3, 0, 0), "small_cifar": (4, 1, 27, 0, 16, 1, 4, 4, 9, 2, 1)}
+SMALL |= {"taught_tiny": SMALL["small_tiny"], "taught_cifar": SMALL["small_cifar"]}
 
 
 def work(args: argparse.Namespace) -> None:
@@ -82,12 +108,15 @@ def work(args: argparse.Namespace) -> None:
 
     from sartor.core.arch import Arch
     from sartor.costs.macs import Macs
+    from sartor.engine.network import Teacher
     from sartor.engine.recipe import Recipe
     from sartor.spaces.edge import Edge
     from sartor.spaces.mobile import Mobile
+    from sartor.spaces.plain.space import build
 
-    alike = None
-    for label, changes in SETS[args.set].items():
+    alike = wise = None
+    for label, told in SETS[args.set].items():
+        changes = {name: value for name, value in told.items() if name != "teacher"}
         name = f"{args.set}-{label}".replace(" ", "_").replace(",", "")
         claim = args.out / f"{name}.claim"
         try:
@@ -100,10 +129,14 @@ def work(args: argparse.Namespace) -> None:
         small, task = SMALL.get(args.set), alike.task
         space = (Mobile() if small is None else Edge()).fitted(task)
         arch = middle(space, task) if small is None else Arch(small)
-        result = alike.train(name, lambda space=space, arch=arch, task=task: space.network(arch, task))
-        shape = (task.channels, task.image, task.image)
-        macs = Macs().of(space.network(arch, task), shape)
-        done = {"set": args.set, "setting": label, "recipe": {**BASE, **changes}, "macs": macs, **result}
+        taught = label != "the teacher"
+        make = partial(space.network, arch, task) if taught else partial(build, TEACHERS[args.set], task)
+        teacher = Teacher(wise, **told["teacher"]) if "teacher" in told else None
+        result = alike.train(name, make, teacher)
+        if not taught:
+            wise = alike.net.eval().requires_grad_(False)
+        macs = Macs().of(make(), (task.channels, task.image, task.image))
+        done = {"set": args.set, "setting": label, "recipe": {**BASE, **told}, "macs": macs, **result}
         (args.out / f"{name}.json").write_text(json.dumps(done))
         if torch.cuda.is_available():
             torch.cuda.empty_cache()

@@ -44,7 +44,7 @@ from sartor.deploy.module import evaluating  # noqa: E402
 from sartor.engine import checkpoint  # noqa: E402
 from sartor.engine.evaluate import accuracy  # noqa: E402
 from sartor.engine.feed import Feed  # noqa: E402
-from sartor.engine.network import settle_norms, train_network  # noqa: E402
+from sartor.engine.network import Teacher, settle_norms, train_network  # noqa: E402
 from sartor.engine.recipe import Recipe  # noqa: E402
 from sartor.runs.directory import write_json  # noqa: E402
 from sartor.runs.progress import Reporter  # noqa: E402
@@ -187,7 +187,7 @@ def compressed(args, net, seed, budget):
         form = table(job, Flops(), space).form
         found = best(Problem(space.score, (Limit("flops", form, limit), *space.rules)))
         small = space.network(found.arch, job.task)
-        judge = job.engine.place(teacher).eval().requires_grad_(False)
+        judge = Teacher(job.engine.place(teacher).eval().requires_grad_(False))
         settle_norms(job.engine.place(small), job.feed, job.splits)
         train_network(small, judge, job.train, job.feed, job.splits, job.run, "network")
         error, flops = 100 - accuracy(small, job.feed, job.splits.test), Flops().of(small.cpu(), job.shape)

@@ -12,7 +12,7 @@ from sartor.core.units import TIME
 from sartor.costs.base import CostTable, Measured
 from sartor.engine.recipe import Recipe
 from sartor.pipeline import stages
-from sartor.pipeline.final import suited
+from sartor.pipeline.final import Final, suited
 from sartor.pipeline.options import Fit, Plug
 from sartor.runs.directory import Run
 from sartor.solvers import solve
@@ -152,8 +152,8 @@ def test_a_network_that_replaces_another_is_trained_half_as_long_at_least(tmp_pa
 
 
 def test_images_are_varied_the_more_the_fewer_there_are_and_the_more_often_each_is_seen():
-    def found(epochs, images, given=()):
-        made = suited(Recipe(epochs=1), epochs, images, given)
+    def found(epochs, images, given=(), taught=False):
+        made = suited(Final(epochs=1, fixed=given), epochs, images, taught)
         return made.augment, made.mix
 
     assert found(20, 5000) == ("light", 0.0)
@@ -161,7 +161,9 @@ def test_images_are_varied_the_more_the_fewer_there_are_and_the_more_often_each_
     assert found(200, 5000) == ("standard", 0.5)
     assert found(100, 50_000) == ("light", 0.0)
     assert found(200, 50_000) == ("light", 0.5)
+    assert found(100, 50_000, taught=True) == ("light", 0.5)
     assert found(200, 5000, ("augment", "mix")) == (Recipe(epochs=1).augment, 0.0)
+    assert found(200, 5000, ("augment",)) == (Recipe(epochs=1).augment, 0.5)
 
 
 def test_a_gpu_is_used_where_there_is_one(monkeypatch):

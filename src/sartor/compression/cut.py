@@ -20,6 +20,7 @@ from sartor.core.arch import Arch, tag
 from sartor.core.quadratic import Quadratic
 from sartor.costs.base import Cost, CostTable, Tick
 from sartor.engine import checkpoint
+from sartor.engine.network import Teacher
 from sartor.pipeline.cut import Cut, Start
 from sartor.pipeline.options import share_of
 from sartor.runs.codec import encode
@@ -105,7 +106,7 @@ class Narrowing(Cut):
     def start(self, arch: Arch) -> Start:
         """The cut network with what is left of its weights, the given one as its teacher; pruned weights stay zero."""
         engine, plan = self.context.engine, self.space.plan(arch)
-        teacher = engine.place(self.given()).eval().requires_grad_(False)
+        teacher = Teacher(engine.place(self.given()).eval().requires_grad_(False))
         facts = {"given_val_accuracy": self.run.load(BaselineFile).val_accuracy}
         return Start(engine.place(self.network(arch)), teacher, True, self._masks(plan), facts)
 

@@ -65,12 +65,15 @@ class Task:
         counts = np.bincount(np.asarray(labels, np.int64), minlength=self.classes)
         return np.asarray(len(labels) / (self.classes * np.maximum(counts, 1)), np.float32)
 
-    def imitation(self, logits: Tensor, teacher: Tensor) -> Tensor:
-        """``KL(teacher || student)`` at temperature 1, the mean over the images."""
+    def imitation(self, logits: Tensor, teacher: Tensor, heat: float = 1.0) -> Tensor:
+        """``KL(teacher || student)``, the mean over the images; both softened by the temperature `heat`.
+
+        Its square keeps the gradients as large as at temperature 1 (Hinton et al., arXiv:1503.02531, section 2).
+        """
         from torch.nn.functional import kl_div, log_softmax
 
-        student, target = log_softmax(logits.float(), 1), log_softmax(teacher.float(), 1)
-        return kl_div(student, target, reduction="batchmean", log_target=True)
+        student, target = log_softmax(logits.float() / heat, 1), log_softmax(teacher.float() / heat, 1)
+        return heat**2 * kl_div(student, target, reduction="batchmean", log_target=True)
 
     def right(self, logits: Tensor, labels: Tensor) -> Tensor:
         """For every image whether it is classified correctly, bool (B,)."""
@@ -129,15 +132,15 @@ class MultiLabel(Task):
         having = np.clip((labels > 0.5).sum(0), 1, None)
         return np.asarray(np.maximum(len(labels) - having, 1) / having, np.float32)
 
-    def imitation(self, logits: Tensor, teacher: Tensor) -> Tensor:
+    def imitation(self, logits: Tensor, teacher: Tensor, heat: float = 1.0) -> Tensor:
         """``KL(teacher || student)`` of every label's yes or no, summed over the labels, the mean over the images."""
         from torch.nn.functional import logsigmoid
 
         total = logits.float().new_zeros(())
         for sign in (1, -1):
-            theirs, mine = logsigmoid(sign * teacher.float()), logsigmoid(sign * logits.float())
+            theirs, mine = logsigmoid(sign * teacher.float() / heat), logsigmoid(sign * logits.float() / heat)
             total = total + (theirs.exp() * (theirs - mine)).sum()
-        return total / len(logits)
+        return heat**2 * total / len(logits)
 
     def right(self, logits: Tensor, labels: Tensor) -> Tensor:
         """For every image the share of its decisions that are right, float64 (B,)."""

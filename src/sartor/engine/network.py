@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
@@ -18,8 +18,20 @@ from sartor.engine.recipe import Recipe
 from sartor.runs.directory import Run
 from sartor.spaces.supernet import StepDraw
 
-Suit = Callable[[Recipe, float], Recipe]
-TEACHER_WEIGHT = 2.0  # BINAS's fine-tuning: cross-entropy + 2 KL
+# (the epochs that come to be) -> the recipe that suits them
+Suit = Callable[[float], Recipe]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Teacher:
+    """A trained network that another one imitates, and how: BINAS's fine-tuning is cross-entropy + 2 KL."""
+
+    net: nn.Module
+    weight: float = 2.0  # of the imitation
+    labels: float = 1.0  # of the loss on the labels
+    heat: float = 1.0  # the temperature
+    told: str | None = None  # which network it is, and what it gets right
 
 
 class Masks:
@@ -38,14 +50,14 @@ class Masks:
 
 
 def train_network(
-    net: nn.Module, teacher: nn.Module | None, recipe: Recipe, feed: Feed, splits: Splits, run: Run, name: str,
+    net: nn.Module, teacher: Teacher | None, recipe: Recipe, feed: Feed, splits: Splits, run: Run, name: str,
     masks: Masks | None = None, seconds: float | None = None, suit: Suit | None = None,
 ) -> History:  # fmt: skip
     """Train on the training split, imitate the teacher where there is one, then recompute batch-norm statistics.
 
     A network that can have an auxiliary head gets one for the time of its training, if the recipe asks for it. Where
     `masks` hold some weights at zero, they stay there. With `seconds` it is trained for a time instead of the recipe's
-    epochs; `suit` makes of the recipe and the epochs that come to be the recipe that is used.
+    epochs; `suit` makes of the epochs that come to be the recipe that is used.
     """
     head = recipe.auxiliary > 0 and hasattr(net, "attach_auxiliary")
     if head:
@@ -66,9 +78,10 @@ def train_network(
         if teacher is None:
             return {"loss": labels}
         with torch.no_grad():
-            target = teacher(x)
-        imitation = feed.task.imitation(logits, target)
-        return {"loss": labels + TEACHER_WEIGHT * imitation, "labels": labels, "imitation": imitation}
+            target = teacher.net(x)
+        imitation = feed.task.imitation(logits, target, teacher.heat)
+        loss = teacher.labels * labels + teacher.weight * imitation
+        return {"loss": loss, "labels": labels, "imitation": imitation}
 
     hold = masks.apply if masks is not None and masks.pairs else None
     training = Training(name, net, loss, recipe, feed, splits.train, run, draw=nothing, after=hold)
@@ -76,7 +89,7 @@ def train_network(
         training = planned(training, seconds)
     if suit is not None:
         epochs = recipe.epochs if training.length is None else training.length.end
-        training = replace(training, recipe=suit(recipe, epochs))
+        training = replace(training, recipe=suit(epochs))
     history = fit(training)
     if hold is not None:
         hold()  # moving averages forget zeros only in the limit

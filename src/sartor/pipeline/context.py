@@ -35,7 +35,7 @@ from sartor.engine.device import Engine
 from sartor.engine.feed import Feed
 from sartor.engine.origin import Origin
 from sartor.methods.base import Job, Method
-from sartor.pipeline.final import Final, preset
+from sartor.pipeline.final import Final, given_by_hand, preset
 from sartor.pipeline.options import (
     AUTO,
     Fit,
@@ -202,7 +202,10 @@ def open_context(
     run = Run(path, reporter, engine.rank == 0, engine.agree)
     reporter.silent = reporter.silent or engine.rank > 0
     images, splits, feed = open_data_of(given, reporter, engine, path)
-    train = {**preset(given.effort, given.device, method.paper(), len(splits.train)), **given.train_options}
+    train = {
+        **preset(given.effort, given.device, method.paper(), len(splits.train)),
+        **given_by_hand(given.train_options),
+    }
     # What shares its weights with the search network must have its size.
     size = space.papers_size(images.task) if given.effort == "thorough" and not method.inherits else {}
     return Search(

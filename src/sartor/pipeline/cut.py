@@ -16,6 +16,7 @@ from sartor.core.quadratic import Limit, Quadratic
 from sartor.costs.base import Cost, CostTable, Measured, Occasion, Tick, cache_folder
 from sartor.deploy.export import load_weights
 from sartor.engine import checkpoint
+from sartor.engine.network import Teacher
 from sartor.methods.base import start_file
 from sartor.pipeline.context import Context, Search
 from sartor.runs.directory import Run, read_file
@@ -29,7 +30,7 @@ class Start:
     """A network about to be trained; `masks` say which of its weights are alive, where not all are."""
 
     net: nn.Module
-    teacher: nn.Module | None = None
+    teacher: Teacher | None = None
     inherited: bool = False  # whether its weights were learnt already
     masks: Mapping[str, Tensor] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)  # further entries of training.json
@@ -234,7 +235,7 @@ class FitCut(Cut):
         teacher = self.network(c.space.heaviest)
         teacher.load_state_dict(checkpoint.load(folder / "teacher.safetensors"))
         net = c.engine.place(supernet.extract(arch))
-        return Start(net, c.engine.place(teacher).eval().requires_grad_(False), inherited=True)
+        return Start(net, Teacher(c.engine.place(teacher).eval().requires_grad_(False)), inherited=True)
 
     def described(self) -> dict[str, Any]:
         """The space."""

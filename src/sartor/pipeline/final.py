@@ -5,19 +5,22 @@ The numbers come from `benchmarks/recipes.py`; the papers' own are those of ``--
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeVar, final
+from typing import Any, Literal, final
 
+from sartor.core.config import check
 from sartor.engine.recipe import Recipe
 from sartor.methods.base import Effort
 
-R = TypeVar("R", bound=Recipe)
 # Epochs from which images are varied more: fewer, and a small network has not yet learnt the plain ones.
 _MIXED, _VARIED = 40, 150
 # Of so many images a small network has more to learn than it can hold: then four times as many epochs. In one run with
 # 50,000 images and 110 epochs of both, 0.6 M parameters ended at 92.3 %, and the loss had stayed at twice its floor.
 _MANY, _LONGER = 20_000, 4
+_TAUGHT = 2  # with a teacher, whose answers fit a mixed image better than two labels, half of that
+_TEACHING = 0.15  # of a GPU's time; a CPU would train a wide network for too few epochs
+_SUITED = ("mix", "augment")
 
 
 @final
@@ -28,6 +31,12 @@ class Final(Recipe):
     images: Literal["all", "train"] = "all"  # the validation images have done their work when the decision is made
     start: Literal["inherited", "fresh"] = "inherited"  # from the search's weights, where it left any
     teacher: bool = False  # the search's heaviest network, which a time makes no better than its students
+    teaching: float = 0.0  # share of the time for training a wide network, which is then imitated; 0: none
+    fixed: tuple[str, ...] = ()  # what stays as it is, however long the training
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check(self, "train.", teaching=">= 0 < 1")
 
 
 def preset(effort: Effort, device: str, paper: Mapping[str, Any], images: int) -> dict[str, Any]:
@@ -40,12 +49,18 @@ def preset(effort: Effort, device: str, paper: Mapping[str, Any], images: int) -
         return dict(paper)
     sizes = (256, 128, 64) if device == "cuda" else (64, 64, 32)
     batch = next(size for size, least in zip(sizes, (4000, 1000, 0), strict=True) if images >= least)
-    return {"epochs": 0, "batch": batch, "lr": 0.4 * batch / 256, "weight_decay": 5e-4, "augment": "light"}
+    usual = {"epochs": 0, "batch": batch, "lr": 0.4 * batch / 256, "weight_decay": 5e-4, "augment": "light"}
+    return {**usual, "teaching": _TEACHING if device == "cuda" else 0.0}
 
 
-def suited(recipe: R, epochs: float, images: int, given: Container[str]) -> R:
-    """The recipe with images varied the more, the more often each is seen; what was `given` stays."""
-    often = epochs / (_LONGER if images >= _MANY else 1)
+def given_by_hand(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a training, of which those that would follow from its length are then fixed."""
+    return {"fixed": tuple(name for name in _SUITED if name in options), **options}
+
+
+def suited(recipe: Final, epochs: float, images: int, taught: bool = False) -> Final:
+    """The recipe with images varied the more, the more often each is seen; what is fixed stays."""
+    often = epochs / (1 if images < _MANY else _TAUGHT if taught else _LONGER)
     chosen: dict[str, Any] = {"mix": 0.5 if often >= _MIXED else 0.0}
     chosen["augment"] = "standard" if often >= _VARIED else "light"
-    return replace(recipe, **{name: value for name, value in chosen.items() if name not in given})
+    return replace(recipe, **{name: value for name, value in chosen.items() if name not in recipe.fixed})

@@ -43,6 +43,7 @@ from sartor.pipeline import precision
 from sartor.pipeline.context import Context
 from sartor.pipeline.cut import Cut, FitCut, Start, chosen
 from sartor.pipeline.final import suited
+from sartor.pipeline.teaching import wide_teacher
 from sartor.runs.codec import encode
 from sartor.runs.directory import Run, atomic, sha256
 from sartor.runs.progress import Bar, span
@@ -367,7 +368,10 @@ def train(cut: Cut) -> list[str]:
     splits = replace(c.splits, train=np.union1d(c.splits.train, c.splits.val)) if everything else c.splits
     teacher = begin.teacher if c.train.teacher else None
     seconds = cut.seconds if c.train.epochs or cut.seconds is not None else _left(cut)
-    suit = partial(suited, images=len(splits.train), given=c.options.train_options) if everything else None
+    if teacher is None and c.train.teaching and not c.train.epochs and cut.seconds is None:
+        teacher = wide_teacher(c, net, c.train.teaching * _left(cut), before)
+        seconds = _left(cut)
+    suit = partial(suited, c.train, images=len(splits.train), taught=teacher is not None) if everything else None
     history = train_network(net, teacher, c.train, c.feed, splits, cut.run, cut.phase(arch), masks, seconds, suit)
     after = None if everything else accuracy(net, c.feed, c.splits.val)
     if before is not None and after is not None and before > after:
@@ -378,7 +382,8 @@ def train(cut: Cut) -> list[str]:
         after, kept = before, "inherited"
     cut.run.record(TrainingFile, {
         "history": history, "seconds": time.monotonic() - start, "inherited_val_accuracy": before, "kept": kept,
-        "metric": c.task.metric, "val_accuracy": after, **_tested(c, cut.run, net, everything), **begin.facts,
+        "metric": c.task.metric, "val_accuracy": after, "teacher": teacher and teacher.told,
+        **_tested(c, cut.run, net, everything), **begin.facts,
     })  # fmt: skip
     if c.run.writer:
         checkpoint.save(cut.run.path / "model/trained.safetensors", net.state_dict())

@@ -154,11 +154,12 @@ def training(files: Files) -> dict[str, Any] | None:
     cards, times = [_phase(name, history) for name, history in phases.items() if history], _stages(files)
     if not cards and not times:
         return None
+    taught = [("imitated a wider network", trained.teacher)] if trained and trained.teacher else []
     return {
         "cards": cards,
         "stages": figures.bars(times),
         "total": seconds(sum(s for _, s, _ in times)),
-        "accuracies": [(name, f"{value:.1f} %") for name, value in accuracies if value is not None],
+        "accuracies": [(name, f"{value:.1f} %") for name, value in accuracies if value is not None] + taught,
     }
 
 

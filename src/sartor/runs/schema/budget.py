@@ -82,6 +82,7 @@ class TrainingFile(RunFile):
     val_accuracy: float | None  # None: the validation images were trained on too
     test_accuracy: float
     given_val_accuracy: float | None = None
+    teacher: str | None = None  # which network it imitated, where that was trained for it alone
     metric: str = "accuracy"  # what these percentages are: the task's
     per_class: tuple[float | None, ...] | None = None  # of the test images; None of a class that has none there
     balanced_accuracy: float | None = None  # their mean
