@@ -84,7 +84,7 @@ def test_its_own_network_is_found_in_a_space_that_has_it(finished):
     assert origin.arch([Choice(c.name, ("other", "another")) for c in choices]) is None
 
 
-@pytest.mark.parametrize("given", ["nowhere", "timm:resnet18", "empty"])
+@pytest.mark.parametrize("given", ["nowhere", "empty"])
 def test_what_is_no_origin_is_refused(tmp_path, monkeypatch, given):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()

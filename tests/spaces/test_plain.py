@@ -18,6 +18,8 @@ PUBLISHED = {  # parameters and multiply-accumulates; ResNets as in table 6 of t
     ("mobilenetv2-x1.4", Task(1000, 224, 3)): (6.11e6, 582e6),
     ("mobilenetv3large-x1", Task(1000, 224, 3)): (5.48e6, 217e6),
     ("mobilenetv3small-x1", Task(1000, 224, 3)): (2.54e6, 56.5e6),
+    ("efficientnet-b0", Task(1000, 224, 3)): (5.29e6, 388e6),
+    ("efficientnet-lite0", Task(1000, 224, 3)): (4.65e6, 386e6),
 }
 
 
@@ -30,7 +32,9 @@ def test_sizes_are_the_published_ones(name, task):
 
 
 @pytest.mark.parametrize("side", [8, 12, 28, 32, 48, 64, 96, 224])
-@pytest.mark.parametrize("name", ["mobilenetv2-x0.25", "mobilenetv3small-x0.35", "resnet8-w8-s1", "resnet8-w8-s2"])
+@pytest.mark.parametrize(
+    "name", ["mobilenetv2-x0.25", "mobilenetv3small-x0.35", "efficientnet-lite0", "resnet8-w8-s1", "resnet8-w8-s2"]
+)
 @torch.no_grad()
 def test_maps_never_vanish(name, side):
     x = torch.rand(2, 1, side, side)
@@ -38,7 +42,7 @@ def test_maps_never_vanish(name, side):
     assert net(x).shape == (2, 3)
     for layer in list(net)[:-1]:
         x = layer(x)
-    least = 4 if name.startswith("mobile") else -(-side // 8)
+    least = 4 if not name.startswith("resnet") else -(-side // 8)
     assert x.shape[-1] >= least // (2 if side >= 96 else 1)
 
 

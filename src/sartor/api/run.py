@@ -71,7 +71,7 @@ def fit(
     options, ``{"name": "xnas", "epochs": 20}`` both. `val` and `test` are the shares of images kept aside, `train`
     the recipe of the network that comes out. `target` says where it will run (docs/targets.md): ``"ssh://pi@pi4"``, or
     several at once, ``target={"laptop": "local", "pi": "ssh://pi@pi4"}`` with ``latency={"laptop": "5ms", "pi":
-    "20ms"}``. `start` is a finished run or a safetensors file whose weights go into the
+    "20ms"}``. `start` is a finished run, a safetensors file or timm:NAME, whose weights go into the
     search and the network, where they prove better than fresh ones. The same call resumes an interrupted run.
     """
     from sartor.pipeline.options import default_folder, from_mapping

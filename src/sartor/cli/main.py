@@ -47,7 +47,7 @@ def fit(
     space: Annotated[str | None, typer.Option(help="The search space, likewise.",
                                               autocompletion=among(SPACES))] = None,
     cost: Costs = None, solver: Solver = None,
-    start: Annotated[str | None, typer.Option(help="Weights to start from: a finished run, or safetensors.")] = None,
+    start: Annotated[str | None, typer.Option(help="Weights to start from: a run, safetensors, timm:NAME.")] = None,
     time_: Annotated[str | None, typer.Option("--time", help="For everything, e.g. 10min.")] = None,
     effort: Annotated[str | None, typer.Option(help="quick, standard (times), thorough (the papers').",
                                                autocompletion=among(("quick", "standard", "thorough")))] = None,

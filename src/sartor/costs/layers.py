@@ -22,7 +22,7 @@ from torch.utils.flop_counter import flop_registry
 from sartor.deploy.module import evaluating
 from sartor.spaces.base import Shape
 
-_PASSED = (nn.BatchNorm2d, nn.ReLU, nn.ReLU6, nn.Hardswish, nn.Dropout)  # layers that keep the shape
+_PASSED = (nn.BatchNorm2d, nn.ReLU, nn.ReLU6, nn.Hardswish, nn.SiLU, nn.Dropout)  # layers that keep the shape
 
 
 @dataclass(frozen=True, slots=True)

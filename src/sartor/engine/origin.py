@@ -2,6 +2,7 @@
 
 A run brings all that it left: the exported network, the supernet, the teacher, the networks of its last trials. Of
 these a network takes from the one that has most for it. Its head, the last layer with an output a class, stays new.
+Networks of timm's have names of their own (`translation`).
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ import torch
 from torch import Tensor, nn
 
 from sartor.core.arch import Arch, Choice
-from sartor.core.errors import BadInput
+from sartor.core.errors import BadInput, SartorError
 from sartor.deploy.export import read_safetensors
 from sartor.engine import checkpoint
+from sartor.engine.translation import KNOWN, download, put, timms, windows
 from sartor.runs.directory import Run
 from sartor.runs.schema import ModelFile
 
+_TIMM = "timm:"
 _EXPORTED = "model/weights.safetensors"
 
 
@@ -42,23 +45,38 @@ class Taken:
 @final
 @dataclass(frozen=True)
 class Origin:
-    """A run directory, or a safetensors file."""
+    """A run directory, a safetensors file, or the name of one of timm's networks."""
 
     path: str
 
     def __post_init__(self) -> None:
         path = Path(self.path)
-        if self.path.startswith("timm:"):
+        if self.timm is not None:
+            assert self.networks  # downloaded now: not after a search that would be in vain
+        elif not (path / _EXPORTED).is_file() and not path.is_file():
             raise BadInput(
-                "weights are taken from a run or a safetensors file: save the network of timm's as one first."
+                f"--start {self.path} must be a finished run, a safetensors file or timm:NAME, but there is none."
             )
-        if not (path / _EXPORTED).is_file() and not path.is_file():
-            raise BadInput(f"--start {self.path} must be a finished run or a safetensors file, but there is none.")
+
+    @staticmethod
+    def there(path: str | None) -> str | None:
+        """The path, where it still leads to weights."""
+        try:
+            return None if path is None else Origin(path).path
+        except SartorError:
+            return None
+
+    @property
+    def timm(self) -> str | None:
+        """The name of timm's network."""
+        return self.path.removeprefix(_TIMM) if self.path.startswith(_TIMM) else None
 
     @cached_property
     def networks(self) -> dict[str, Mapping[str, Tensor]]:
         """The tensors of every network by its file."""
         path = Path(self.path)
+        if self.timm is not None:
+            return {f"timm's {self.timm}": download(self.timm)}
         if path.is_file():
             return {path.name: read_safetensors(path)[0]}
         found: dict[str, Mapping[str, Tensor]] = {_EXPORTED: read_safetensors(path / _EXPORTED)[0]}
@@ -72,31 +90,38 @@ class Origin:
 
     def into(self, net: nn.Module, classes: int) -> Taken:
         """Put into a network what it can take, and say how much that was."""
+        total = sum(p.numel() for p in net.parameters())
+        first, held = next(iter(self.networks.items()))
+        if timms(held):
+            weights, sliced = put(net, held)
+            return Taken(weights, total, sliced, first)
         own = net.state_dict()
         names = [n for n, t in own.items() if t.is_floating_point() and n not in _head(net, classes)]
-        total = sum(p.numel() for p in net.parameters())
         best = max(self.networks, key=lambda file: sum(_overlap(own[n], self.networks[file].get(n)) for n in names))
         held, weights, sliced = self.networks[best], 0, 0
         with torch.no_grad():
             for name in names:
                 many = _overlap(own[name], held.get(name))
                 if many:
-                    here, there = _windows(own[name].shape, held[name].shape)
+                    here, there = windows(own[name].shape, held[name].shape)
                     own[name][here] = held[name][there].to(own[name])
                     weights += many * (name in dict(net.named_parameters()))
                     sliced += many < own[name].numel()
         return Taken(weights, total, sliced, best)
 
     def arch(self, choices: Sequence[Choice]) -> Arch | None:
-        """The run's own network as one of another space, where that has every one of its choices by name."""
-        if Path(self.path).is_file():
-            return None
-        told = Run(Path(self.path)).load(ModelFile).architecture
-        if set(told) - {c.name for c in choices}:
-            return None
-        picks = [c.options.index(told[c.name]) if told.get(c.name) in c.options else None for c in choices]
-        missing = [c for c, pick in zip(choices, picks, strict=True) if pick is None and c.name in told]
-        return None if missing else Arch(tuple(pick or 0 for pick in picks))
+        """The network itself as one of another space, where that has every one of its choices by name."""
+        if self.timm is not None:
+            known = KNOWN.get(self.timm.partition(".")[0], ())
+            return next((arch for told in known if (arch := _named(told, choices)) is not None), None)
+        return None if Path(self.path).is_file() else _named(Run(Path(self.path)).load(ModelFile).architecture, choices)
+
+
+def _named(told: Mapping[str, str], choices: Sequence[Choice]) -> Arch | None:
+    """The architecture with these options, if all of them exist; the first option where nothing is told."""
+    if set(told) - {c.name for c in choices} or any(told.get(c.name, c.options[0]) not in c.options for c in choices):
+        return None
+    return Arch(tuple(c.options.index(told.get(c.name, c.options[0])) for c in choices))
 
 
 def _head(net: nn.Module, classes: int) -> set[str]:
@@ -110,14 +135,3 @@ def _overlap(mine: Tensor, theirs: Tensor | None) -> int:
     if theirs is None or theirs.ndim != mine.ndim or not theirs.is_floating_point():
         return 0
     return int(torch.tensor([min(a, b) for a, b in zip(mine.shape, theirs.shape, strict=True)]).prod())
-
-
-def _windows(mine: Sequence[int], theirs: Sequence[int]) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-    """What two tensors have in common: their first channels, and of kernels of different sizes the middle."""
-    here, there = [], []
-    for k, (a, b) in enumerate(zip(mine, theirs, strict=True)):
-        both = min(a, b)
-        middle = len(mine) == 4 and k >= 2
-        here.append(slice(s := (a - both) // 2 if middle else 0, s + both))
-        there.append(slice(s := (b - both) // 2 if middle else 0, s + both))
-    return tuple(here), tuple(there)

@@ -279,6 +279,6 @@ def reopened(
     limits = parse_budgets(budgets or {}, given.costs)
     names = [*sorted(p.stem for p in (run.path / "costs").glob("*.json")), *limits]
     kept = aimed({n: given.costs.get(n, Plug(n, {}, trusted)) for n in names}, read_targets(target))
-    there = given.start if given.start and Path(given.start).exists() else None  # it may be another machine's
-    given = dataclasses.replace(given, costs=kept, devices=1, nodes=1, start=there, **more)
+    start = Origin.there(given.start)  # it may be another machine's
+    given = dataclasses.replace(given, costs=kept, devices=1, nodes=1, start=start, **more)
     return open_context(given, path, reporter, timed=False), {n: float(v) for n, v in limits.items()}

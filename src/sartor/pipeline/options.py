@@ -182,7 +182,7 @@ class Fit(Options):
 
     method: Plug = Plug("trials")
     space: Plug = Plug(AUTO)  # the method's home
-    start: str | None = None  # a run or a safetensors file: weights learnt elsewhere
+    start: str | None = None  # a run, a safetensors file or timm:NAME: weights learnt elsewhere
     time: float | None = None  # seconds for everything, pricing and export included; None: what suits the effort
     devices: int = 1
     nodes: int = 1

@@ -58,16 +58,22 @@ class ConvBnAct(nn.Sequential):
 
 
 class SqueezeExcite(nn.Module):
-    """Channel attention: global pool, two pointwise layers with bias, ReLU inside, hard-sigmoid gate."""
+    """Channel attention: global pool, two pointwise layers with bias, ReLU inside, hard-sigmoid gate.
 
-    def __init__(self, channels: int, hidden: int) -> None:
+    EfficientNets have the `smooth` functions that those two approximate.
+    """
+
+    def __init__(self, channels: int, hidden: int, smooth: bool = False) -> None:
         super().__init__()
         self.reduce = nn.Conv2d(channels, hidden, 1)
         self.expand = nn.Conv2d(hidden, channels, 1)
+        self.smooth = smooth
 
     def forward(self, x: Tensor) -> Tensor:
-        gate: Tensor = self.expand(F.relu(self.reduce(F.adaptive_avg_pool2d(x, 1))))
-        return x * hard_sigmoid(gate)
+        inside = self.reduce(F.adaptive_avg_pool2d(x, 1))
+        if self.smooth:
+            return x * torch.sigmoid(self.expand(F.silu(inside)))
+        return x * hard_sigmoid(self.expand(F.relu(inside)))
 
 
 class InvertedResidual(nn.Module):
@@ -93,14 +99,20 @@ class InvertedResidual(nn.Module):
 
 
 class Stem(nn.Sequential):
-    """Rows 1 and 2 of the table: a 3x3 convolution and a depthwise-separable block (ReLU, no residual)."""
+    """Rows 1 and 2 of the table: a 3x3 convolution and a depthwise-separable block (ReLU), which `skip` adds to."""
 
-    def __init__(self, channels: int, width: int, outputs: int, stride: int) -> None:
+    def __init__(self, channels: int, width: int, outputs: int, stride: int, skip: bool = False) -> None:
         super().__init__(
             ConvBnAct(channels, width, 3, stride, act=nn.Hardswish()),
             ConvBnAct(width, width, 3, groups=width, act=nn.ReLU()),
             ConvBnAct(width, outputs, 1),
         )
+        self.skip = skip
+
+    def forward(self, x: Tensor) -> Tensor:
+        first = self[0](x)
+        out: Tensor = self[2](self[1](first))
+        return first + out if self.skip else out
 
 
 class Head(nn.Module):

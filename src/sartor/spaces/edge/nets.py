@@ -9,7 +9,9 @@ from sartor.spaces.edge.frame import Block, Frame
 from sartor.spaces.ops import ConvBnAct
 from sartor.spaces.plain.nets import Basic, Bottleneck, Classifier, Inverted, Residual
 
-ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "hard_swish": nn.Hardswish}
+ACTIVATIONS: dict[str, type[nn.Module]] = {
+    "relu": nn.ReLU, "hard_swish": nn.Hardswish, "relu6": nn.ReLU6, "silu": nn.SiLU,
+}  # fmt: skip
 _GROUP = 8  # channels in each group of a grouped convolution
 
 
@@ -58,14 +60,14 @@ class Resize(nn.Module):
         return str(self.side)
 
 
-def stem(channels: int, image: int, width: int, frame: Frame, activation: str) -> nn.Sequential:
-    """Shrink the image where the frame says so, one 3x3 convolution, and a pooling where the stride is 4."""
+def stem(channels: int, image: int, width: int, frame: Frame, activation: str, kernel: int = 3) -> nn.Sequential:
+    """Shrink the image where the frame says so, one convolution, and a pooling where the stride is 4."""
     layers: list[nn.Module] = []
     if image == 2 * frame.side:
         layers.append(nn.AvgPool2d(2))
     elif image != frame.side:
         layers.append(Resize(frame.side))
-    layers.append(ConvBnAct(channels, width, 3, min(frame.stride, 2), act=ACTIVATIONS[activation]()))
+    layers.append(ConvBnAct(channels, width, kernel, min(frame.stride, 2), act=ACTIVATIONS[activation]()))
     return nn.Sequential(*layers, *([nn.MaxPool2d(3, 2, 1)] if frame.stride == 4 else []))
 
 

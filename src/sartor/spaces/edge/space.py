@@ -46,6 +46,7 @@ class Edge(Space):
     widths: tuple[int, ...] = (8, 16, 24, 32, 48)  # of the stem and of stage 1; every stage doubles them
     heads: tuple[int, ...] = (0, 256, 640, 1280)  # 0: no last convolution
     activation: str = "relu"
+    stem_kernel: int = 3  # ImageNet's ResNets have 7
     zero_init: bool = True  # residual blocks begin as the identity
 
     def __post_init__(self) -> None:
@@ -60,6 +61,8 @@ class Edge(Space):
             )
         if self.activation not in ACTIVATIONS:
             raise BadInput(f"space.activation must be {' or '.join(ACTIVATIONS)}, but got {self.activation!r}.")
+        if self.stem_kernel not in (3, 5, 7):
+            raise BadInput(f"space.stem_kernel must be 3, 5 or 7, but got {self.stem_kernel}.")
         for name in self.frames:
             Frame.read(name)
 
@@ -98,7 +101,7 @@ class Edge(Space):
         """Stem, stages, head, with fresh weights."""
         frame, act = self.layout[arch.picks[0]], self.activation
         inputs = self.widths[arch.picks[1]]
-        layers: list[nn.Module] = [stem(task.channels, task.image, inputs, frame, act)]
+        layers: list[nn.Module] = [stem(task.channels, task.image, inputs, frame, act, self.stem_kernel)]
         for k in range(frame.stages):
             kind, depth = self.stages[k][arch.picks[2 + 2 * k]], DEPTHS[arch.picks[3 + 2 * k]]
             for b in range(depth):
@@ -131,8 +134,11 @@ class Edge(Space):
 
     def _stem(self, frame: Frame, width: int, task: Task, when: tuple[tuple[int, int], ...]) -> Part:
         key = f"stem_i{task.channels}_r{task.image}_to{frame.side}_s{frame.stride}_o{width}_{self.activation}"
+        key += f"_k{self.stem_kernel}" * (self.stem_kernel != 3)
         # Of the frame only what the stem depends on, so that equal stems are recognised as equal.
-        build = partial(stem, task.channels, task.image, width, replace(frame, stages=3), self.activation)
+        build = partial(
+            stem, task.channels, task.image, width, replace(frame, stages=3), self.activation, self.stem_kernel
+        )
         return Part(key, build, (task.channels, task.image, task.image), when)
 
     def _block(self, kind: Block, inputs: int, stride: int, side: int, when: tuple[tuple[int, int], ...]) -> Part:

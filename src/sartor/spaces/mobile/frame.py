@@ -24,6 +24,7 @@ class Frame:
     strides: tuple[int, ...]
     head: int
     hidden: int
+    skip: bool = False  # whether the stem's convolution is added to what follows it
 
 
 def stages(arch: Arch) -> list[list[tuple[int, int, bool]]]:

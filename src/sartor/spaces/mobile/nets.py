@@ -21,7 +21,7 @@ class MobileNet(nn.Module):
 
     def __init__(self, frame: Frame, stages: list[list[tuple[int, int, bool]]], task: Task) -> None:
         super().__init__()
-        self.stem = Stem(task.channels, frame.stem, frame.first, frame.stem_stride)
+        self.stem = Stem(task.channels, frame.stem, frame.first, frame.stem_stride, frame.skip)
         inputs, built = frame.first, []
         for s, blocks in enumerate(stages):
             stage: list[nn.Module] = []
@@ -51,7 +51,7 @@ class MobileSupernet(Supernet):
     def __init__(self, frame: Frame, task: Task) -> None:
         super().__init__()
         self.frame, self.task = frame, task
-        self.stem = Stem(task.channels, frame.stem, frame.first, frame.stem_stride)
+        self.stem = Stem(task.channels, frame.stem, frame.first, frame.stem_stride, frame.skip)
         inputs, built = frame.first, list[Modules[ElasticBlock]]()
         for s, width in enumerate(frame.widths):
             blocks = []

@@ -50,6 +50,7 @@ class Mobile(SharedSpace):
     preset: str = "auto"
     widths: tuple[int, ...] | None = None
     strides: tuple[int, ...] | None = None
+    stem: int | None = None  # width of the first convolution; given as wide as what follows, it is added to that
 
     def __post_init__(self) -> None:
         if self.preset not in ("auto", *FRAMES):
@@ -58,6 +59,8 @@ class Mobile(SharedSpace):
             value = getattr(self, name)
             if value is not None and (len(value) != 5 or any(v < 1 for v in value)):
                 raise BadInput(f"space.{name} must be five positive numbers, one a stage, but got {list(value)}.")
+        if self.stem is not None and self.stem < 1:
+            raise BadInput(f"space.stem must be at least 1, but got {self.stem}.")
 
     @cached_property
     def choices(self) -> tuple[Choice, ...]:
@@ -92,9 +95,10 @@ class Mobile(SharedSpace):
         return replace(self, preset=next(n for n, side in _LEAST_SIDE.items() if task.image >= side))
 
     def frame(self, task: Task) -> Frame:
-        """The frame with the user's own widths and strides put in."""
+        """The frame with the user's own stem, widths and strides put in."""
         frame = FRAMES[self.fitted(task).preset]
-        return replace(frame, widths=self.widths or frame.widths, strides=self.strides or frame.strides)
+        frame = replace(frame, widths=self.widths or frame.widths, strides=self.strides or frame.strides)
+        return replace(frame, stem=self.stem or frame.stem, skip=self.stem == frame.first)
 
     def supernet(self, task: Task) -> MobileSupernet:
         """All networks in one set of weights."""
@@ -108,10 +112,9 @@ class Mobile(SharedSpace):
         """Stem and head, always there; every block at every configuration, where its depth reaches it."""
         frame = self.frame(task)
         image: Shape = (task.channels, task.image, task.image)
-        build_stem = partial(Stem, task.channels, frame.stem, frame.first, frame.stem_stride)
-        yield Part(
-            f"stem_i{task.channels}_w{frame.stem}_o{frame.first}_s{frame.stem_stride}_r{task.image}", build_stem, image
-        )
+        build_stem = partial(Stem, task.channels, frame.stem, frame.first, frame.stem_stride, frame.skip)
+        key = f"stem_i{task.channels}_w{frame.stem}_o{frame.first}_s{frame.stem_stride}_r{task.image}"
+        yield Part(key + "_skip" * frame.skip, build_stem, image)
         inputs, side = frame.first, -(-task.image // frame.stem_stride)
         for s in range(5):
             width, depth = frame.widths[s], 5 * s

@@ -2,7 +2,8 @@
 
 ResNets are CIFAR's (He et al., arXiv:1512.03385, section 4.2): three stages of basic blocks, of which the later two
 halve the map and double the width. MobileNetV2 is table 2 of arXiv:1801.04381, MobileNetV3 tables 1 and 2 of
-arXiv:1905.02244. Those are drawn for 224 pixels, where five strides of 2 leave 7 x 7; smaller images pass fewer of
+arXiv:1905.02244; EfficientNet-B0 is table 1 of arXiv:1905.11946, and lite0 the same with ReLU6 and without
+squeeze-excitation. Those are drawn for 224 pixels, where five strides of 2 leave 7 x 7; smaller images pass fewer of
 them, the late ones, so that at least 4 x 4 are left.
 """
 
@@ -20,6 +21,9 @@ _POOLED = 96  # from so many pixels a side on, a ResNet pools after its stem, as
 
 # expansion, width, blocks, stride of the first of them
 _V2 = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
+# kernel, expansion, width, blocks, stride of the first of them
+_B0 = ((3, 1, 16, 1, 1), (3, 6, 24, 2, 2), (5, 6, 40, 2, 2), (3, 6, 80, 3, 2), (5, 6, 112, 3, 1), (5, 6, 192, 4, 2),
+       (3, 6, 320, 1, 1))  # fmt: skip
 # kernel, channels inside, width, squeeze-excitation, hard-swish, stride
 _Row = tuple[int, int, int, bool, bool, int]
 _LARGE: tuple[_Row, ...] = (
@@ -76,15 +80,19 @@ class Bottleneck(nn.Module):
 
 
 class Inverted(Bottleneck):
-    """1x1 to `middle` channels (unless it has them), depthwise, squeeze-excitation perhaps, 1x1 back."""
+    """1x1 to `middle` channels (unless it has them), depthwise, squeeze-excitation perhaps, 1x1 back.
+
+    EfficientNets' squeeze-excitation is `smooth` and has a quarter of the block's inputs inside.
+    """
 
     def __init__(
-        self, inputs: int, middle: int, outputs: int, stride: int, act: type[nn.Module], kernel: int, se: bool
-    ) -> None:
+        self, inputs: int, middle: int, outputs: int, stride: int, act: type[nn.Module], kernel: int, se: bool,
+        smooth: bool = False,
+    ) -> None:  # fmt: skip
         body: list[nn.Module] = [ConvBnAct(inputs, middle, 1, act=act())] if middle != inputs else []
         body.append(ConvBnAct(middle, middle, kernel, stride, groups=middle, act=act()))
         if se:
-            body.append(SqueezeExcite(middle, make_divisible(middle / 4)))
+            body.append(SqueezeExcite(middle, inputs // 4 if smooth else make_divisible(middle / 4), smooth))
         super().__init__(nn.Sequential(*body), ConvBnAct(middle, outputs, 1), stride == 1 and inputs == outputs)
 
 
@@ -135,6 +143,21 @@ def mobilenet_v3(large: bool, scale: float, task: Task) -> nn.Sequential:
         inputs = outputs
     hidden = make_divisible((1280 if large else 1024) * scale)
     return nn.Sequential(*layers, Head(inputs, 6 * inputs, hidden, task.classes))
+
+
+def efficientnet(lite: bool, task: Task) -> nn.Sequential:
+    """B0 with SiLU, or lite0."""
+    strides = iter(_strides((2, *(s if b == 0 else 1 for *_, n, s in _B0 for b in range(n))), task.image))
+    act: type[nn.Module] = nn.ReLU6 if lite else nn.SiLU
+    inputs = 32
+    layers: list[nn.Module] = [ConvBnAct(task.channels, inputs, 3, next(strides), act=act())]
+    for kernel, expansion, width, blocks, _ in _B0:
+        for _ in range(blocks):
+            layers.append(
+                Inverted(inputs, inputs * expansion, width, next(strides), act, kernel, not lite, smooth=True)
+            )
+            inputs = width
+    return nn.Sequential(*layers, ConvBnAct(inputs, 1280, 1, act=act()), Classifier(1280, task.classes))
 
 
 def _strides(strides: Iterable[int], side: int) -> list[int]:

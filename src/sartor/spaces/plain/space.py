@@ -21,6 +21,7 @@ _SCALES = {
 }
 _DEPTHS, _WIDTHS, _STEMS = (8, 14, 20, 32), (8, 12, 16, 24, 32, 48, 64), (2, 1)
 FAMILIES = (*_SCALES, "resnet")  # each ends with a larger network than the one before
+_KNOWN = (*_SCALES, "efficientnet", "resnet")  # those that can be asked for
 
 
 @final
@@ -34,21 +35,21 @@ class Plain(WholeNetworks):
     zero_init: bool = True  # residual blocks begin as the identity
 
     def __post_init__(self) -> None:
-        if not self.families or set(self.families) - set(FAMILIES):
+        if not self.families or set(self.families) - set(_KNOWN):
             raise BadInput(
-                f"space.families must be some of {', '.join(FAMILIES)}, but got {', '.join(self.families) or 'none'}."
+                f"space.families must be some of {', '.join(_KNOWN)}, but got {', '.join(self.families) or 'none'}."
             )
 
     @cached_property
     def entries(self) -> tuple[Entry, ...]:
         """Every network by name, such as ``mobilenetv2-x0.5`` or ``resnet20-w16-s1`` (width and stride of the stem)."""
-        names = (name for kind in FAMILIES if kind in self.families for name in _names(kind))
+        names = (name for kind in _KNOWN if kind in self.families for name in _names(kind))
         return tuple(Entry(name, partial(build, name, zero_init=self.zero_init)) for name in names)
 
 
 def family(name: str) -> str:
     """The family of a network, by its name."""
-    return next(f for f in FAMILIES if name.startswith(f))
+    return next(f for f in _KNOWN if name.startswith(f))
 
 
 def build(name: str, task: Task, zero_init: bool = True) -> nn.Module:
@@ -59,6 +60,8 @@ def build(name: str, task: Task, zero_init: bool = True) -> nn.Module:
     if kind == "resnet":
         depth, width, stem = (int(word.lstrip("ws")) for word in name.removeprefix(kind).split("-"))
         net = nets.resnet(depth, width, stem, task)
+    elif kind == "efficientnet":
+        net = nets.efficientnet(name.endswith("lite0"), task)
     else:
         scale = float(name.rpartition("x")[2])
         v2 = kind == "mobilenetv2"
@@ -68,6 +71,9 @@ def build(name: str, task: Task, zero_init: bool = True) -> nn.Module:
 
 def _names(kind: str) -> Iterator[str]:
     """The family's networks, smaller ones first."""
+    if kind == "efficientnet":
+        yield from ("efficientnet-lite0", "efficientnet-b0")
+        return
     if kind != "resnet":
         yield from (f"{kind}-x{scale:g}" for scale in _SCALES[kind])
         return
