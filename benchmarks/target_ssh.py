@@ -11,6 +11,7 @@ once while the space is priced.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 import time
@@ -86,7 +87,8 @@ def main() -> None:
     parser.add_argument("--target")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--preset", default="small", choices=TASKS)
-    options = parser.parse_args()
+    parser.add_argument("--machine", default="by itself", help="who else computed on it meanwhile, for the record")
+    options, load = parser.parse_args(), [os.getloadavg()[0]]
     sys.path.insert(0, str(ROOT.parent / "tests/targets"))
     import sshd
 
@@ -108,9 +110,11 @@ def main() -> None:
             write_json(folder / "board.json", {**table.to_json(), **cost.profile(folder)})
             away = replace(cost, target=str(folder / "board.json")).table(space, task)
             rows = asked(cost, space, task, made_up_score(space, task), table, away, folder)
+    load.append(os.getloadavg()[0])
     kept, alike = (sum(r[k] for r in rows) for k in ("kept", "offline_alike"))
     print(f"{kept} of {len(rows)} budgets kept; the profile decided alike {alike} times")
     print(record("target_ssh", {
+        "machine": options.machine, "load_before_and_after": load,
         "device": dict(table.device), "preset": options.preset, "priced_seconds": round(seconds, 1),
         "connections_while_priced": connections, "conditions": table.calibration["conditions"],
         "held_out_median_error": table.calibration["held_out_median_error"], "kept": kept, "offline_alike": alike,
