@@ -26,6 +26,7 @@ from latency_table import TASKS
 
 from sartor.core.errors import Infeasible
 from sartor.core.quadratic import Limit
+from sartor.costs.base import Occasion
 from sartor.costs.latency.cost import Latency, as_deployed
 from sartor.deploy.export import export_onnx
 from sartor.runs.directory import write_json
@@ -49,7 +50,7 @@ def fitting(cost, space, task, score, table, budget):
     image, tries = (task.channels, task.image, task.image), []
     for _ in range(12):
         arch = best(score, table, budget)
-        found = cost.measure(as_deployed(space, arch, task), image, table=table, limit=budget)
+        found = cost.measure(as_deployed(space, arch, task), image, Occasion(table=table, limit=budget))
         tries.append({"predicted_ms": table.form(arch), "measured_ms": found.value, "high_ms": found.high})
         if found.high <= budget:
             break
@@ -67,7 +68,7 @@ def asked(cost, space, task, score, table, away, folder):
         file = folder / f"{n}.onnx"
         export_onnx(as_deployed(space, arch, task), task, file)
         image = (task.channels, task.image, task.image)
-        found = cost.measure(as_deployed(space, arch, task), image, file=file, table=table, limit=budget)
+        found = cost.measure(as_deployed(space, arch, task), image, Occasion(file, table, budget))
         kept, same = found.value <= budget, best(score, away, budget) == best(score, table, budget)
         rows.append({
             "asked_ms": budget, "tries": tries, "predicted_ms": tries[-1]["predicted_ms"], "measured_ms": found.value,
