@@ -1,6 +1,8 @@
 """Memory, size and energy: counted by hand, against the exhaustive optimum, and through a whole budget."""
 
 import itertools
+import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,10 +18,14 @@ from sartor.core.task import Task
 from sartor.costs.base import CostTable, Occasion
 from sartor.costs.energy import Counter, Energy
 from sartor.costs.flash import Flash
+from sartor.costs.latency.cost import as_deployed
 from sartor.costs.lifetimes import peak
 from sartor.costs.macs import Macs
+from sartor.costs.peak import Peak
 from sartor.costs.size import Size
 from sartor.costs.sram import Sram
+from sartor.deploy.memory import activations
+from sartor.deploy.module import INPUT, onnx_graph
 from sartor.solvers import solve
 from sartor.solvers.base import Problem
 
@@ -53,6 +59,29 @@ def test_of_a_chain_the_largest_part_is_the_peak(name):
     assert isinstance(CostTable.from_json(table.to_json()).form, Largest)
     for arch in (space.heaviest, space.sample(rng), space.sample(rng)):
         assert table.form(arch) == Sram().of(space.network(arch, TASK), (3, 16, 16))
+
+
+@pytest.mark.parametrize("name", ["mobile", "plain", "nasbench201"])
+def test_the_peak_as_deployed_is_what_the_runtime_reports(name, tmp_path):
+    """Its profile says of every operator how many bytes are in use after it."""
+    runtime = pytest.importorskip("onnxruntime")
+    task = Task(10, 24, 3)
+    space = SPACES[name]().fitted(task)
+    net = as_deployed(space, space.sample(np.random.default_rng(0)), task)
+    options = runtime.SessionOptions()
+    options.enable_mem_reuse = options.enable_mem_pattern = False  # what the count says that it holds for
+    options.enable_profiling, options.profile_file_prefix = True, str(tmp_path / "profile")
+    run = runtime.InferenceSession(onnx_graph(net, (3, 24, 24), 1), options)
+    run.run(None, {INPUT: np.zeros((1, 3, 24, 24), np.float32)})
+    events = json.loads(Path(run.end_profiling()).read_text())
+    nodes = [event["args"] for event in events if event["name"].endswith("_kernel_time")]
+    if "mem_bytes_requested_in_use" not in nodes[0]:
+        pytest.skip("this version of ONNX Runtime does not report memory")
+    rest = int(nodes[0]["mem_bytes_requested_in_use"]) - int(nodes[0]["mem_requested_in_use_delta"])
+    reported = max(int(node["mem_bytes_requested_in_use"]) for node in nodes) - rest
+    found = Peak().measure(net, (3, 24, 24))
+    assert found.value == pytest.approx(reported, rel=0.05)
+    assert "enable_mem_reuse" in found.details["session"]
 
 
 def test_the_optimum_inside_a_peak_is_that_of_all_networks():
@@ -103,9 +132,13 @@ def test_energy_by_the_kernels_counter(tmp_path, monkeypatch):
 
 def test_budgets_of_a_microcontroller(finished, tmp_path):
     run = finished.copy(tmp_path / "run")
-    result = sartor.solve(run, budgets={"sram": "4KB", "flash": "60KB", "size": "1MB", "energy": "1J"}, quiet=True)
+    result = sartor.solve(
+        run, budgets={"sram": "4KB", "flash": "60KB", "size": "1MB", "energy": "1J", "peak": "24KB"}, quiet=True
+    )
     told = result.certificate["budgets"]
-    assert all(told[name]["holds"] for name in ("sram", "flash", "size", "energy"))
+    assert all(told[name]["holds"] for name in ("sram", "flash", "size", "energy", "peak"))
+    assert told["peak"]["measured"] == activations(result.path / "model/model.onnx", (1, 8, 8)) <= 24_000
+    assert told["peak"]["session"]
     assert told["sram"]["predicted"] == told["sram"]["measured"] <= 4000
     assert told["size"]["measured"] == (result.path / "model/model.onnx").stat().st_size
     assert told["energy"]["source"] in ("rapl", "table")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, final
 
 from sartor.core.units import BYTES, Kind
-from sartor.costs.base import Cost
+from sartor.costs.base import ANY, Cost, Measured, Occasion
 from sartor.spaces.base import Shape
 
 if TYPE_CHECKING:
@@ -18,22 +18,30 @@ _FP32 = 4  # bytes
 @final
 @dataclass(frozen=True, kw_only=True)
 class Peak(Cost):
-    """Bytes of all 32-bit activations that live at once, at the worst moment of one image; weights excluded.
+    """Bytes of all activations that live at once, at the worst moment of one image; weights excluded.
 
-    Where a network runs part after part, that is the peak of its largest part, exactly. Where parts run beside each
-    other, what else is alive is known from the built network only, which then corrects the table.
+    In advance a part counts with 32-bit tensors and those lifetimes that its layers have (`costs/lifetimes.py`), and a
+    network as its largest part. The built network is counted in the graph that ONNX Runtime executes
+    (`deploy/memory.py`), equal to what that reports of itself, and corrects the table.
     """
 
     kind: ClassVar[Kind] = BYTES
     measured: ClassVar[bool] = True
     sums: ClassVar[bool] = False
-    repeatable: ClassVar[bool] = True
 
     def of(self, module: nn.Module, in_shape: Shape) -> float:
         """Counted from the tensors' lifetimes."""
         from sartor.costs.lifetimes import peak
 
         return float(_FP32 * peak(module, in_shape))
+
+    def measure(self, net: nn.Module, in_shape: Shape, at: Occasion = ANY) -> Measured:
+        """As deployed; on another processor the runtime may rewrite the graph otherwise."""
+        from sartor.deploy.memory import SESSION, activations
+        from sartor.deploy.module import onnx_graph
+
+        found = activations(at.file or onnx_graph(net, in_shape, 1), in_shape)
+        return Measured(float(found), float(found), {"session": SESSION})
 
 
 PLUGIN = Peak
