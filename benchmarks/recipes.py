@@ -91,14 +91,32 @@ TAUGHT_CIFAR: dict[str, dict[str, Any]] = {
     "light, taught at 1": {**_SMALL, "epochs": 30, "teacher": _T1},
     "cut": {**_SMALL, "epochs": 30, "augment": "cut"},
 }
+# What a fit with a teacher chose for 40 M multiply-accumulates: is it the rate, the decay, or whom it heeds?
+FITTED_CIFAR: dict[str, dict[str, Any]] = {
+    "base": {**_SMALL, "epochs": 36},
+    "rate 0.2": {**_SMALL, "epochs": 36, "lr": 0.2},
+    "rate 0.2, decay 2e-4": {**_SMALL, "epochs": 36, "lr": 0.2, "weight_decay": 2e-4},
+    "mix 0.5": {**_SMALL, "epochs": 36, "mix": 0.5},
+    "rate 0.4, decay 2e-4": {**_SMALL, "epochs": 36, "weight_decay": 2e-4},
+}
+TUTORED_CIFAR: dict[str, dict[str, Any]] = {
+    "the teacher": {**_SMALL, "epochs": 50, "mix": 0.5, "smoothing": 0.0},
+    "taught at 4": {**_SMALL, "epochs": 36, "teacher": _T4},
+    "taught at 4, labels as much": {**_SMALL, "epochs": 36, "teacher": {"weight": 0.5, "labels": 0.5, "heat": 4.0}},
+    "rate 0.2, decay 2e-4, taught at 4": {**_SMALL, "lr": 0.2, "weight_decay": 2e-4, "epochs": 36, "teacher": _T4},
+}
 SETS = {
     "tiny": PHOTOS, "cifar": CIFAR, "small_tiny": SMALL_PHOTOS, "small_cifar": SMALL_CIFAR,
     "taught_tiny": TAUGHT_PHOTOS, "taught_cifar": TAUGHT_CIFAR,
+    "fitted_cifar": FITTED_CIFAR, "tutored_cifar": TUTORED_CIFAR,
 }  # fmt: skip
-TEACHERS = {"taught_tiny": "resnet14-w64-s2", "taught_cifar": "resnet14-w64-s1"}
+TEACHERS = {
+    "taught_tiny": "resnet14-w64-s2", "taught_cifar": "resnet14-w64-s1", "tutored_cifar": "resnet14-w64-s1",
+}  # fmt: skip
 # What trials on the H200 chose for 1.5 ms at 64 pixels, and for 40 M multiply-accumulates at 32.
 SMALL = {"small_tiny": (3, 2, 18, 4, 9, 2, 4, 0, 3, 0, 0), "small_cifar": (4, 1, 27, 0, 16, 1, 4, 4, 9, 2, 1)}
 SMALL |= {"taught_tiny": SMALL["small_tiny"], "taught_cifar": SMALL["small_cifar"]}
+SMALL |= dict.fromkeys(("fitted_cifar", "tutored_cifar"), (4, 1, 21, 1, 23, 1, 4, 3, 4, 3, 1))
 
 
 def work(args: argparse.Namespace) -> None:

@@ -1,4 +1,5 @@
 import json
+import signal
 
 import pytest
 import torch
@@ -113,3 +114,33 @@ def test_a_failed_save_keeps_the_old_file(good):
         checkpoint.save(good, {"w": torch.zeros(1), "thing": object()})
     assert checkpoint.load(good)["epoch"] == 3
     assert json.dumps([p.name for p in good.parent.iterdir()]) == '["x.safetensors"]'
+
+
+def test_a_signal_while_a_file_is_read_is_no_damage(tmp_path, monkeypatch):
+    """Torch turns what a handler raises inside it into an error of its own."""
+    checkpoint.save(tmp_path / "state", {"a": torch.ones(2)})
+    real = checkpoint.safe_open
+
+    class Interrupted:
+        def __init__(self, *given):
+            self.file = real(*given).__enter__()
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error):
+            return None
+
+        def get_tensor(self, name):
+            try:
+                signal.raise_signal(signal.SIGINT)
+            except KeyboardInterrupt:
+                raise TypeError("could not determine the shape of object type 'UntypedStorage'") from None
+            return self.file.get_tensor(name)
+
+        def __getattr__(self, name):
+            return getattr(self.file, name)
+
+    monkeypatch.setattr(checkpoint, "safe_open", Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        checkpoint.load(tmp_path / "state")

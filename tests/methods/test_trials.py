@@ -72,6 +72,21 @@ def test_a_rung_has_a_level_of_its_own_and_a_network_its_own_luck():
     assert (found.values[20:24] > found.score.batch(picks[20:]) + 3.0).all()
 
 
+def test_what_differs_much_in_a_short_training_differs_less_in_a_longer_one():
+    """The last rung's own figures decide there, not what a shorter rung's spread makes of a network."""
+    picks, y = sample(27, 8)
+    best = np.argsort(-y)
+    first, last = picks[best[3:]], picks[best[:3]]  # 24 networks after an epoch; then three, of which two are new
+    y = (y - y.mean()) / y.std()
+    low, high = 60.0 + 8.0 * y[best[3:]], 89.0 + 0.5 * y[best[:3]]
+    columns = np.concatenate([first, last, first[:1]]), np.concatenate([low, high, [89.0 + 0.5 * y[best[3]]]])
+    found = fit_trials(*columns, np.repeat([0, 1], [24, 4]), CHOICES)
+    assert np.abs(found.values[24:] - columns[1][24:]).max() < 0.4
+    assert found.values.max() < 92.0  # 103 where a point is a point in every rung
+    others, _ = sample(200, 1)
+    assert np.corrcoef(found.score.batch(others), [truth(p) for p in others])[0, 1] > 0.85
+
+
 def test_scores_drawn_from_what_is_uncertain_scatter_around_the_score():
     picks, y = sample(20, 5)
     found = fit_trials(picks, y, np.zeros(20, int), CHOICES)

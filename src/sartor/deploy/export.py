@@ -22,6 +22,7 @@ from sartor.data import picture
 from sartor.deploy.module import INPUT, OUTPUT, Deployed, evaluating, onnx_graph, session
 from sartor.runs.directory import atomic, write_json
 from sartor.runs.schema import Preprocessing
+from sartor.runs.stopping import patiently
 from sartor.version import __version__
 
 __all__ = [
@@ -147,7 +148,8 @@ def read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     from safetensors import SafetensorError, safe_open
 
     try:
-        with safe_open(str(path), framework="pt", device="cpu") as file:
+        # A signal inside would come out as a broken file.
+        with patiently(), safe_open(str(path), framework="pt", device="cpu") as file:
             return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
     except FileNotFoundError as error:
         raise RunError(f"{path} is missing.") from error

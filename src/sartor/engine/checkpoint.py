@@ -14,6 +14,7 @@ from torch import Tensor
 
 from sartor.core.errors import RunError
 from sartor.runs.directory import atomic
+from sartor.runs.stopping import patiently
 
 
 def flatten(tree: Any, tensors: dict[str, Tensor], path: str = "") -> Any:
@@ -52,7 +53,8 @@ def save(path: Path, state: Mapping[str, Any]) -> None:
 def load(path: Path) -> dict[str, Any]:
     """Read what `save` wrote."""
     try:
-        with safe_open(path, "pt") as stream:
+        # A signal inside would come out as a broken file.
+        with patiently(), safe_open(path, "pt") as stream:
             tensors = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118 - not a dict
             header = json.loads((stream.metadata() or {})["state"])
         return dict(unflatten(header, tensors))

@@ -1,11 +1,13 @@
 """A score from a few dozen trained networks: Bayesian regression in which options that are alike are worth alike.
 
-Network n of rung r measured ``y_n = mu_r + z_n . w + delta_n + noise_r``: `z_n` is the one-hot vector of its active
-options, `w` what each adds, `delta_n` what is special about this very network, and every rung has a level and a noise
-of its own. The prior of w is Gaussian with covariance ``K = sum_m tau_m^2 K_m``, one K_m for every likeness of options
-(the same family anywhere, the same width in the same stage, a common trend with the logarithm of a width, ...), as in
-`shrinkage`. All variances are those under which the measurements are most likely, so that the trials say themselves
-which likenesses matter; with fewer measurements than options that is what makes a fit possible at all.
+Network n of rung r measured ``y_n = mu_r + s_r (z_n . w + delta_n + noise)``: `z_n` is the one-hot vector of its active
+options, `w` what each adds, `delta_n` what is special about this very network, and every rung has a level and a spread
+of its own: what differs by ten points after an epoch differs by one after twenty, and so does luck. The last rung's
+spread is 1, so that the score is in its units. The prior of w is Gaussian with covariance ``K = sum_m tau_m^2 K_m``,
+one K_m for every likeness of options (the same family anywhere, the same width in the same stage, a common trend with
+the logarithm of a width, ...), as in `shrinkage`. All variances are those under which the measurements are most likely,
+so that the trials say themselves which likenesses matter, and how the rungs spread; with fewer measurements than
+options that is what makes a fit possible at all.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from sartor.predictors.shrinkage import likenesses, lowest, unlikeliness
 
 _LOGS = (-12.0, 3.0)  # of all variances, in units of the measurements' own
 _LEVEL = 1e3  # variance of a rung's level: as good as unknown
+_SPREAD = 1.0  # standard deviation of the logarithm of a rung's spread, before anything is measured
 _CAUTION = 1.0  # weight of the prior on a variance, which keeps few measurements from explaining luck
 
 
@@ -59,20 +62,20 @@ def fit_trials(
     z, kernels = _one_hot(index, choices), np.concatenate([likenesses(choices, parse), trends(choices, parse)])
     scale, middle = float(np.std(y)) or 1.0, float(np.mean(y))
     same = (index[:, None] == index[None]).all(-1).astype(float)
-    parts = [z @ k @ z.T for k in kernels] + [same] + [np.diag((rung == r).astype(float)) for r in np.unique(rung)]
+    parts = [z @ k @ z.T for k in kernels] + [same, np.eye(len(y))]
     level = _LEVEL * (rung[:, None] == rung[None])
-    variances = _variances(np.stack(parts), level, (y - middle) / scale)
-    covariance = np.tensordot(variances, np.stack(parts), 1) + level
+    variances, spreads = _variances(np.stack(parts), level, (y - middle) / scale, rung)
+    covariance = np.tensordot(variances, np.stack(parts), 1) * np.outer(spreads, spreads) + level
     prior, special = np.tensordot(variances[: len(kernels)], kernels, 1), variances[len(kernels)]
     inverse = cho_solve(cho_factor(covariance), np.eye(len(y)))
     weights = inverse @ ((y - middle) / scale)
-    cross = prior @ z.T
+    cross = prior @ z.T * spreads
     mean, spread = cross @ weights, prior - cross @ inverse @ cross.T
     last = (rung == rung.max()).astype(float)
     constant = middle + scale * _LEVEL * float(last @ weights)
     errors = assemble(choices, sizes, 0.0, scale * np.sqrt(np.maximum(np.diag(spread), 0.0)))
     score = assemble(choices, sizes, constant, scale * mean)
-    values = constant + scale * (z @ mean + special * (same @ weights))
+    values = constant + scale * (z @ mean + special * (same @ (spreads * weights)))
     values_root, vectors = np.linalg.eigh((spread + spread.T) / 2)
     root = scale * vectors * np.sqrt(np.maximum(values_root, 0.0))
     return Fit(
@@ -110,15 +113,26 @@ def _one_hot(index: Index, choices: Sequence[Choice]) -> Array:
     return np.concatenate(blocks, 1)
 
 
-def _variances(parts: Array, level: Array, y: Array) -> Array:
-    """The most likely variance of every part, a little below it: each has an exponential prior."""
-    flat = parts.reshape(len(parts), -1)
+def _variances(parts: Array, level: Array, y: Array, rung: Index) -> tuple[Array, Array]:
+    """The most likely variance of every part, a little below it, and the spread of every measurement's rung.
+
+    Each variance has an exponential prior.
+    """
+    flat, rungs = parts.reshape(len(parts), -1), np.unique(rung)
     size = np.maximum(np.trace(parts, axis1=1, axis2=2) / len(y), 1e-9)  # the variance that a unit of each explains
+    of = (rung[:, None] == rungs[:-1]).astype(float)
 
     def height(logs: Array) -> tuple[float, Array]:
-        amount = np.exp(logs)
-        value, slope = unlikeliness(y, np.tensordot(amount / size, parts, 1) + level)
-        return value + _CAUTION * float(amount.sum()), amount * (flat @ slope.ravel() / size + _CAUTION)
+        amount, wide = np.exp(logs[: len(parts)]), logs[len(parts) :]
+        spreads = np.exp(of @ wide)
+        both = np.outer(spreads, spreads)
+        spread = np.tensordot(amount / size, parts, 1) * both
+        value, slope = unlikeliness(y, spread + level)
+        value += _CAUTION * float(amount.sum()) + float(wide @ wide) / (2 * _SPREAD**2)
+        by_amount = amount * (flat @ (slope * both).ravel() / size + _CAUTION)
+        return value, np.concatenate([by_amount, 2 * of.T @ (slope * spread).sum(1) + wide / _SPREAD**2])
 
-    start = np.full(len(parts), np.log(0.5 / len(parts)))
-    return np.asarray(np.exp(lowest(height, start, [_LOGS] * len(parts))) / size)
+    start = np.concatenate([np.full(len(parts), np.log(0.5 / len(parts))), np.zeros(len(rungs) - 1)])
+    bounds = [_LOGS] * len(parts) + [(-_LOGS[1], _LOGS[1])] * (len(rungs) - 1)
+    found = lowest(height, start, bounds)
+    return np.exp(found[: len(parts)]) / size, np.exp(of @ found[len(parts) :])
