@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from own import Own
 from torch import nn
 
 from sartor.core.arch import Arch
@@ -188,6 +189,17 @@ def test_torch_runtime_makes_a_table():
     table = cost.table(SPACE, TASK)
     assert table.form(SPACE.heaviest) > 1.3 * table.form(SPACE.smallest) > 0
     assert table.device["runtime"] == "torch"
+
+
+def test_in_8_bits_parts_have_prices_of_their_own(tmp_path):
+    space, small = Own(), QUICK.small()
+    tables = [cost.table(space, TASK, cache=tmp_path) for cost in (QUICK, small)]
+    assert [t.precision for t in tables] == ["float32", "int8"]
+    assert len(list(tmp_path.glob("latency-*.json"))) == 2  # prices of the two never mix
+    one, other = (t.prices for t in tables)
+    assert one.keys() == other.keys() and all(one[k] != other[k] for k in one if one[k].value > 0)
+    assert QUICK.behind(tables[1]) == small and QUICK.behind(tables[0]) is QUICK is QUICK.behind(None)
+    assert Latency(runtime="torch").small() is None
 
 
 def test_a_batch_is_part_of_the_identity():

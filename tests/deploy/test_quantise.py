@@ -11,7 +11,7 @@ from sartor.core.registry import RUNTIMES
 from sartor.deploy import quantise
 from sartor.deploy.export import OnnxModel
 from sartor.deploy.module import Deployed, onnx_graph
-from sartor.deploy.quantise import WAYS, Way, farthest, quantised
+from sartor.deploy.quantise import WAYS, Way, farthest, quantised, sketched
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.integers(0, 256, (32, 3, 8, 8)).astype(np.float32)
@@ -88,3 +88,35 @@ def test_nothing_to_quantise_and_a_processor_without_vnni(monkeypatch):
         quantised(onnx_graph(nn.ReLU(), (3, 8, 8), 1), IMAGES)
     monkeypatch.setattr(quantise.platform, "machine", lambda: "aarch64")
     assert not quantise.seven_bits()
+
+
+def test_layers_that_are_alike_are_all_in_8_bits():
+    """Weights and biases that are equal are stored once by the exporter: those of every untrained network."""
+    net = nn.Sequential(*(nn.Sequential(nn.Conv2d(3, 3, 3, 1, 1, bias=False), nn.BatchNorm2d(3)) for _ in range(3)))
+    for conv, _ in net:
+        nn.init.zeros_(conv.weight)
+    plain = onnx_graph(net, (3, 8, 8), 1)
+    for small in (quantised(plain, IMAGES[:2]), sketched(plain)):
+        nodes = onnx.load_from_string(small).graph.node
+        behind = {name for node in nodes if node.op_type == "DequantizeLinear" for name in node.output}
+        layers = [node for node in nodes if node.op_type == "Conv"]
+        assert len(layers) == 3 and all(set(node.input) <= behind for node in layers)
+
+
+def test_a_sketch_has_the_operators_of_the_real_one(graph):
+    kinds = [sorted(n.op_type for n in onnx.load_from_string(m).graph.node) for m in
+             (sketched(graph), quantised(graph, IMAGES))]  # fmt: skip
+    assert kinds[0] == kinds[1]
+    nothing = onnx_graph(nn.Identity(), (3, 8, 8), 32)
+    assert np.abs(logits(sketched(nothing)) - IMAGES.clip(-1.28, 1.27)).max() < 0.01
+
+
+def test_a_runtime_quantises_what_it_is_given_as_a_module():
+    net = nn.Conv2d(3, 3, 3)
+    plain, small = (RUNTIMES.make("onnxruntime", {"precision": p}) for p in ("float32", "int8"))
+    assert b"QuantizeLinear" in small.portable(net, (3, 8, 8)) and b"QuantizeLinear" not in plain.portable(
+        net, (3, 8, 8)
+    )
+    assert small.identity() == {**plain.identity(), "precision": "int8"}
+    with pytest.raises(BadInput, match="onnxruntime or openvino, but got torch"):
+        RUNTIMES.make("torch", {"precision": "int8"})

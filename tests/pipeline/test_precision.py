@@ -1,6 +1,7 @@
 """Which precision is deployed: as asked, or int8 only where it is faster and as accurate; and verify covers it."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,12 +9,13 @@ import pytest
 
 import sartor
 from sartor.core.errors import BadInput
-from sartor.costs.base import Measured
+from sartor.costs.base import CostTable
+from sartor.costs.latency.cost import Small
 from sartor.deploy.timing import Timing
 from sartor.pipeline import precision
 from sartor.pipeline.context import reopened
 from sartor.pipeline.cut import FitCut, chosen
-from sartor.runs.directory import Run, read_json, write_json
+from sartor.runs.directory import Run, read_file, read_json, write_json
 from sartor.runs.progress import Reporter
 from sartor.runs.schema import QuantisedFile
 
@@ -25,7 +27,20 @@ def run(finished, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def small(run):
-    return sartor.solve(run, latency="50ms", params="150K", precision="int8", quiet=True)
+    """With prices in 8 bits that are half of those in 32: how they are measured is `tests/costs`' matter."""
+
+    def halved(cost, space, task, tick, cache):
+        made = read_file(run / "costs/latency.json", CostTable)
+        prices, device = {k: p * 0.5 for k, p in made.prices.items()}, {**made.device, "precision": "int8"}
+        start = made.calibration["intercept_ms"] / 2
+        return replace(
+            made, prices=prices, form=made.form * 0.5, device=device,
+            calibration={**made.calibration, "intercept_ms": start},
+        )  # fmt: skip
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Small, "table", halved)
+        return sartor.solve(run, latency="50ms", params="150K", precision="int8", quiet=True)
 
 
 def test_int8_is_delivered_and_verified(finished, small):
@@ -82,18 +97,27 @@ def test_auto_takes_int8_where_it_is_faster_and_as_good(cut, monkeypatch, faster
     assert both.used == (cut.run.path / "model/model_int8.onnx").is_file() == (faster and accurate)
     assert ("model/model_int8.onnx" in files) == both.used
     assert both.why.startswith("slower" if not faster else "as accurate" if accurate else "5.00 points")
-    assert precision._asked(cut) == ("auto" if both.used else "float32")  # not tried twice
+    assert precision.considered(cut) == (("float32", "int8") if both.used else ("float32",))  # not tried twice
 
 
-@pytest.mark.parametrize("ms", [0.5, 2.0])
-def test_a_candidate_counts_as_what_would_be_deployed(cut, monkeypatch, ms):
-    def measure(cut, name, net, table=None, file=None):
-        return Measured.exact(1.0 if file is None else ms)
+def test_parts_are_priced_in_both_and_the_budget_has_the_table_that_it_was_solved_with(run, cut):
+    both = [read_file(run / f"costs/{name}latency.json", CostTable) for name in ("", "int8/")]
+    assert [table.precision for table in both] == ["float32", "int8"]
+    assert both[1].form(chosen(cut.run)) == pytest.approx(both[0].form(chosen(cut.run)) / 2)
+    assert cut.tables()["latency"].precision == cut.tables("int8")["latency"].precision == "int8"
+    assert cut.tables("float32")["latency"].precision == "float32"
 
-    monkeypatch.setattr(FitCut, "measure", measure)
+
+@pytest.mark.parametrize("factor", [0.5, 2.0])
+def test_the_search_learns_about_the_networks_that_the_faster_precision_allows(cut, monkeypatch, factor):
     (cut.run.path / "quantised.json").unlink()
-    found = precision.candidate(cut, cut.network(chosen(cut.run)), cut.tables())
-    assert found == {"latency": Measured.exact(min(ms, 1.0))}
+    plain = FitCut.tables(cut, "float32")
+    small = {**plain, "latency": replace(plain["latency"], form=plain["latency"].form * factor)}
+    budget = float(np.median(plain["latency"].form.batch([cut.space.heaviest.picks, cut.space.smallest.picks])))
+    monkeypatch.setattr(FitCut, "tables", lambda cut, precision=None: small if precision == "int8" else plain)
+    monkeypatch.setattr(precision, "considered", lambda cut: ("float32", "int8"))
+    tight = replace(cut, limited={"latency": budget})
+    assert precision.roomier(tight) == ("int8" if factor < 1 else "float32")
 
 
 def test_what_cannot_be(finished, run):

@@ -1,12 +1,14 @@
 """What the stages decide beyond the solvers."""
 
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from sartor.core.arch import Arch, Choice
+from sartor.core.errors import Infeasible
 from sartor.core.quadratic import Limit, Quadratic
 from sartor.core.units import TIME
 from sartor.costs.base import CostTable, Measured
@@ -62,12 +64,17 @@ class Stub:
         cost = SimpleNamespace(kind=kind, correct=lambda table, arch, m, both: table.scaled(arch, m, both))
         silent, asked = SimpleNamespace(log=lambda text: None), SimpleNamespace(precision="float32")
         self.context = SimpleNamespace(costs={"time": cost}, best=solve, run=silent, options=asked)
+        self.run = SimpleNamespace(path=Path("nowhere"))
+        self.small = None  # of the predicted time, what 8 bits take
 
     def goal(self):
         return Quadratic((10,), 0.0, {0: np.arange(10.0)})
 
-    def tables(self):
-        return {"time": CostTable("time", TIME, {}, Quadratic((10,), 0.0, {0: np.arange(1.0, 11.0)}))}
+    def tables(self, precision=None):
+        form = Quadratic((10,), 0.0, {0: np.arange(1.0, 11.0)})
+        if precision == "int8" and self.small is not None:
+            return {"time": CostTable("time", TIME, {}, form * self.small, {"precision": "int8"})}
+        return {"time": CostTable("time", TIME, {}, form)}
 
     def limits(self, tables):
         return (Limit("time", tables["time"].form, self.budgets["time"]),)
@@ -77,7 +84,7 @@ class Stub:
 
     def measure(self, name, net, table):
         self.seen.append(net)
-        return Measured.exact(self.really(net))
+        return Measured.exact(self.really(net) * (self.small if table.precision == "int8" else 1.0))
 
     def correct(self, table, arch, amount, both_ways=False):
         return self.keep(table.scaled(arch, amount, both_ways))
@@ -85,6 +92,9 @@ class Stub:
     def keep(self, table):
         self.kept = table
         return table
+
+    def impossible(self, name, asked, least):
+        return Infeasible(f"at least {least:g}", limit=name, asked=asked, least=least)
 
     def tried(self):
         return {Arch((n,)): worth for n, worth in self.worth.items()}
@@ -119,6 +129,33 @@ def test_of_networks_around_the_budget_the_best_that_fits_is_kept_with_its_table
     assert chosen == 6
     assert cut.kept is table  # the file says what the answer is told with
     assert table.form(Arch((6,))) <= 5.0
+
+
+@pytest.mark.parametrize(
+    ("asked", "small", "budget", "chosen", "precision"),
+    [
+        ("auto", 0.5, 4.0, 7, "int8"),  # twice as fast: a larger network fits
+        ("auto", 1.0, 4.0, 3, "float32"),  # as fast: nothing is gained
+        ("auto", 3.0, 4.0, 3, "float32"),  # slower
+        ("auto", 0.5, 0.6, 0, "int8"),  # nothing fits in float32
+        ("auto", None, 4.0, 3, "float32"),  # 8 bits have no prices
+        ("int8", 3.0, 4.0, 0, "int8"),
+        ("float32", 0.5, 4.0, 3, "float32"),
+    ],
+)
+def test_the_precision_that_allows_the_better_network_is_chosen(decided, asked, small, budget, chosen, precision):
+    cut = Stub(lambda n: n + 1.0, budget)
+    cut.context.options.precision, cut.small = asked, small
+    found, table, _ = decided(cut)
+    assert (found, table.precision) == (chosen, precision)
+    assert precision == "float32" or cut.kept is table  # whoever reads the budget's tables next finds this one
+
+
+def test_a_budget_that_neither_precision_meets_is_refused(decided):
+    cut = Stub(lambda n: n + 1.0, 0.4)
+    cut.context.options.precision, cut.small = "auto", 0.5
+    with pytest.raises(Infeasible, match=r"at least 0\.5"):
+        decided(cut)
 
 
 def test_a_network_that_was_tried_and_is_worth_more_than_the_optimum_promises(decided):

@@ -101,6 +101,11 @@ class CostTable:
             raise BadInput(f"this is not a cost table as Sartor writes it: {error!r}.") from error
 
     @property
+    def precision(self) -> str:
+        """Of the networks that it prices."""
+        return str(self.device.get("precision", "float32"))
+
+    @property
     def corrections(self) -> list[dict[str, Any]]:
         """What measurements taught the table: ``picks``, ``predicted`` and ``measured`` of every one."""
         return [
@@ -176,6 +181,15 @@ class Cost(ABC):
     def live(self) -> bool:
         """Whether networks can be measured now; on a device that is known by its profile alone they cannot."""
         return True
+
+    def small(self) -> Cost | None:
+        """The same cost of networks in 8 bits; None where these cost no less, or are not priced by themselves."""
+        return None
+
+    def behind(self, table: CostTable | None) -> Cost:
+        """The cost in the precision that a table is about."""
+        small = self.small() if table is not None and table.precision == "int8" else None
+        return small or self
 
     def profile(self, folder: Path) -> dict[str, Any]:
         """What the price cache in `folder` knows of the device, for use without it."""

@@ -3,7 +3,8 @@
 How a network is best quantised is not known in advance, so that several ways are tried and the one that gets most
 validation images right is kept (`sartor.pipeline.precision`). Weights are of 7 bits where the processor would overflow
 (x86 without VNNI). `corrected` takes out of every bias what rounding its weights adds to the layer's mean output
-(Nagel et al., Data-free quantization, 2019, equation 15).
+(Nagel et al., Data-free quantization, 2019, equation 15). To be timed, a network needs neither images nor good weights:
+`sketched`.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def seven_bits() -> bool:
 def quantised(model: Path | bytes, images: Array, way: Way = WAYS[0], reduce_range: bool | None = None) -> bytes:
     """The network in 8 bits, its ranges those that `images` (pixels, B C S S) take in it."""
     onnx, quantization = require("onnx", "onnx"), require("onnxruntime.quantization", "onnx")
-    proto = onnx.load_model_from_string(model) if isinstance(model, bytes) else onnx.load(str(model))
+    proto = _apart(onnx.load_model_from_string(model) if isinstance(model, bytes) else onnx.load(str(model)))
     left = _in_float(proto, way)
     with tempfile.TemporaryDirectory() as folder, _quiet():
         source, target = Path(folder) / "float.onnx", Path(folder) / "int8.onnx"
@@ -77,6 +78,76 @@ def quantised(model: Path | bytes, images: Array, way: Way = WAYS[0], reduce_ran
     props = {p.key: p.value for p in proto.metadata_props} | {"precision": "int8"}
     onnx.helper.set_model_props(made, dict(sorted(props.items())))
     return bytes(made.SerializeToString())
+
+
+def sketched(model: bytes) -> bytes:
+    """A network or a part of one in 8 bits whose ranges are made up: as fast as it would be, and good for nothing else.
+
+    What has nothing to quantise is rounded to 8 bits and back: what every part pays that is called alone.
+    """
+    onnx, quantization = require("onnx", "onnx"), require("onnxruntime.quantization", "onnx")
+    calibrate = require("onnxruntime.quantization.calibrate", "onnx")
+    proto = onnx.shape_inference.infer_shapes(_apart(onnx.load_model_from_string(model)))
+    try:
+        left = _in_float(proto, Way())
+    except BadInput:
+        left = []
+    names = [proto.graph.input[0].name, *(name for node in proto.graph.node for name in node.output)]
+    ranges = {name: (np.float32(-1), np.float32(1)) for name in names}
+    with _quiet():
+        maker = require("onnxruntime.quantization.qdq_quantizer", "onnx").QDQQuantizer(
+            proto, True, seven_bits(), quantization.QuantType.QInt8, quantization.QuantType.QUInt8,
+            calibrate.TensorsData(quantization.CalibrationMethod.MinMax, ranges), [], left, list(_TYPES), {},
+        )  # fmt: skip
+        maker.quantize_model()
+    made = maker.model.model
+    if not any(node.op_type == "QuantizeLinear" for node in made.graph.node):
+        _through_eight_bits(made)
+    return bytes(made.SerializeToString())
+
+
+def _through_eight_bits(proto: Any) -> None:
+    """Round the input before anything else, in place."""
+    onnx = require("onnx", "onnx")
+    given = proto.graph.input[0].name
+    scale, zero = (np.array(v) for v in (np.float32(0.01), np.uint8(128)))
+    proto.graph.initializer.extend(onnx.numpy_helper.from_array(v, n) for n, v in (("step", scale), ("zero", zero)))
+    for node in proto.graph.node:
+        for i, name in enumerate(node.input):
+            node.input[i] = "rounded" if name == given else name
+    whole = onnx.helper.make_node("QuantizeLinear", [given, "step", "zero"], ["whole"])
+    back = onnx.helper.make_node("DequantizeLinear", ["whole", "step", "zero"], ["rounded"])
+    rest = list(proto.graph.node)
+    del proto.graph.node[:]
+    proto.graph.node.extend([whole, back, *rest])
+
+
+def _apart(proto: Any) -> Any:
+    """The network with weights and biases of its own for every layer, in place.
+
+    Exporters store equal ones once and hand them on by Identity, which hides them from the quantiser: the layer would
+    stay in float. Those of networks that are not trained yet are all alike.
+    """
+    onnx = require("onnx", "onnx")
+    stored = {t.name: t for t in proto.graph.initializer}
+    handed = {n.output[0]: n.input[0] for n in proto.graph.node if n.op_type == "Identity" and n.input[0] in stored}
+    taken = set()
+    for n, node in enumerate(proto.graph.node):
+        for i, given in enumerate(node.input if node.op_type in _LAYERS else ()):
+            name = handed.get(given, given)
+            if name not in stored:
+                continue
+            if name in taken:
+                copy = onnx.TensorProto()
+                copy.CopyFrom(stored[name])
+                name = copy.name = f"{name}_{n}_{i}"
+                proto.graph.initializer.append(copy)
+            taken.add(name)
+            node.input[i] = name
+    read = {name for node in proto.graph.node for name in node.input} | {o.name for o in proto.graph.output}
+    for node in [n for n in proto.graph.node if n.op_type == "Identity" and n.output[0] not in read]:
+        proto.graph.node.remove(node)
+    return proto
 
 
 def _batch(proto: Any) -> int:
@@ -195,7 +266,7 @@ def farthest(plain: Path, small: Path) -> float:
     """How far the weights of the 8-bit file lie from those of the other, at most, in steps of their rounding."""
     onnx = require("onnx", "onnx")
     one, other = (onnx.load(str(path), load_external_data=False) for path in (plain, small))
-    _in_float(one, Way())  # names the operators as the quantiser did
+    _in_float(_apart(one), Way())  # names the operators as the quantiser did
     weights = {t.name: onnx.numpy_helper.to_array(t) for t in one.graph.initializer}
     stored = {t.name: t for t in other.graph.initializer}
     behind = {n.output[0]: n.input for n in other.graph.node if n.op_type == "DequantizeLinear"}

@@ -113,13 +113,21 @@ class Cut(ABC):
         """The cost's table over the space."""
         return cost.table(self.space, self.context.task, tick, cache_folder())
 
-    def tables(self) -> dict[str, CostTable]:
-        """The cost tables, with the corrections that this budget's measurements brought."""
-        own = {n: self.run.path / f"{n}.json" for n in self.context.costs}
-        return {
-            n: read_file(path if path.exists() else self.context.run.path / f"costs/{n}.json", CostTable)
-            for n, path in own.items()
-        }
+    def tables(self, precision: str | None = None) -> dict[str, CostTable]:
+        """The cost tables, with the corrections that this budget's measurements brought.
+
+        In the precision that was decided on, or in a given one where that is priced by itself.
+        """
+        return {n: self._table(n, precision) for n in self.context.costs}
+
+    def _table(self, name: str, precision: str | None) -> CostTable:
+        base, own = self.context.run.path / "costs", self.run.path / f"{name}.json"
+        small = base / f"int8/{name}.json"
+        wanted = "int8" if precision == "int8" and small.exists() else "float32"
+        kept = read_file(own, CostTable) if own.exists() else None
+        if kept is not None and (precision is None or kept.precision == wanted):
+            return kept
+        return read_file(small if wanted == "int8" else base / f"{name}.json", CostTable)
 
     def limits(self, tables: Mapping[str, CostTable]) -> tuple[Limit, ...]:
         """The budgets and the space's own rules."""
@@ -149,7 +157,7 @@ class Cut(ABC):
             # Without a table it is the given network, from which shares become budgets.
             limit = None if table is None else self.budgets.get(name)
             at = Occasion(file, table, limit, self.run.log)
-            found = c.costs[name].measure(c.deployed(net), c.shape, at)
+            found = c.costs[name].behind(table).measure(c.deployed(net), c.shape, at)
         agreed: Measured = c.engine.agree(found)
         return agreed
 

@@ -76,10 +76,9 @@ def _price_more(cut: Cut) -> None:
     """Tables of costs that nobody asked for until now, kept with the others."""
     run = cut.context.run
     listed = list(run.stages()["costs"].files)
-    missing = [n for n in cut.context.costs if f"costs/{n}.json" not in listed]
-    if missing:
+    if any(name not in listed for name in stages.priced(cut.context)):
         start = time.monotonic()
-        run.finish("costs", [*listed, *stages.costs(cut, missing)], time.monotonic() - start)
+        run.finish("costs", [*listed, *stages.costs(cut, listed)], time.monotonic() - start)
 
 
 def slug(budgets: Mapping[str, float], costs: Mapping[str, Cost]) -> str:

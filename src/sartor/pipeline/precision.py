@@ -1,76 +1,66 @@
 """In how many bits the network is deployed: 8 where that is asked for, or (`auto`) where it is faster and as good.
 
-Before training, a candidate is timed in both precisions: its weights do not matter for that. What 8 bits leave of a
-latency budget corrects the table like any other measurement, so that the solver takes a larger network. After training
-the network is quantised in several ways on training images, and the way that gets most validation images right stays.
+Parts are priced in both, the problem is solved in both, and each candidate is built and timed in its own: `auto` takes
+the network that scores most. After training it is quantised in several ways on training images, and the way that gets
+most validation images right stays; `auto` deploys it only where that is faster and as good, and else looks for one in
+float32.
 """
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import nn
 
+from sartor.core.errors import Infeasible
 from sartor.core.registry import COSTS
-from sartor.costs.base import CostTable, Measured
+from sartor.costs.base import Cost
 from sartor.data.base import Index
 from sartor.deploy.export import INT8, OnnxModel, deployed_file
-from sartor.deploy.module import onnx_graph
 from sartor.deploy.quantise import WAYS, Way, quantised, seven_bits
 from sartor.pipeline.context import Context
 from sartor.pipeline.cut import Cut
 from sartor.runs.directory import atomic
 from sartor.runs.schema import QuantisedFile
+from sartor.solvers.base import Problem
 
 if TYPE_CHECKING:
     from sartor.costs.latency.cost import Latency
 
 LOSS = 0.5  # points of accuracy on validation images that 8 bits may cost where nobody asked for them
-_CALIBRATED, _QUICKLY = 256, 8  # training images that set the ranges: for deployment, and to time a candidate
+_CALIBRATED = 256  # training images that set the ranges
 _CHOOSING = 2000  # validation images that decide between the ways
 _BATCH = 256
 
 
-def candidate(cut: Cut, net: nn.Module, tables: Mapping[str, CostTable]) -> dict[str, Measured]:
-    """What a network that is not trained yet comes to in the precision that it would be deployed in."""
-    asked = _asked(cut)
-    plain = {} if asked == "int8" else {n: cut.measure(n, net, tables[n]) for n in cut.measured}
-    if asked == "float32" or not cut.measured:
-        return plain
-    with _sketched(cut, net) as file:
-        small = {n: cut.measure(n, net, tables[n], file) for n in cut.measured}
-    if asked == "auto" and not all(small[n].high < plain[n].value for n in cut.measured if small[n] != plain[n]):
-        return plain
-    return small
-
-
-def _asked(cut: Cut) -> str:
-    """What was asked; float32 after a network of this budget turned out not to be worth 8 bits."""
+def considered(cut: Cut) -> tuple[str, ...]:
+    """The precisions in which a network is looked for; float32 alone after one turned out not to be worth 8 bits."""
     asked: str = cut.context.options.precision
-    if asked != "auto" or not (cut.run.path / QuantisedFile.NAME).is_file():
-        return asked
-    return asked if cut.run.load(QuantisedFile).used else "float32"
+    if asked != "auto":
+        return (asked,)
+    refused = (cut.run.path / QuantisedFile.NAME).is_file() and not cut.run.load(QuantisedFile).used
+    tables = cut.tables("int8")
+    priced = any(tables[n].precision == "int8" for n in cut.measured)
+    return ("float32", "int8") if priced and not refused else ("float32",)
 
 
-@contextmanager
-def _sketched(cut: Cut, net: nn.Module) -> Iterator[Path | None]:
-    """The network in 8 bits as a file for as long as it is timed; its weights need not be good ones."""
-    c = cut.context
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "candidate.onnx"
-        if c.run.writer:
-            batch = _clock(c).batch
-            graph = onnx_graph(c.deployed(net), c.shape, batch)
-            images = _pixels(c, c.splits.train[: max(_QUICKLY, batch)])
-            file.write_bytes(quantised(graph, images, Way(corrected=False)))
-        yield file
+def roomier(cut: Cut) -> str:
+    """The precision whose budgets have room for the network that computes most: the search learns about such."""
+
+    def most(precision: str) -> float:
+        tables = cut.tables(precision)
+        try:
+            return cut.context.best(Problem(tables[Cost.guide].form, cut.limits(tables))).score
+        except Infeasible:
+            return 0.0
+
+    each = considered(cut)
+    return each[0] if len(each) == 1 else max(each, key=most)
 
 
 def export(cut: Cut) -> list[str]:

@@ -96,8 +96,8 @@ class Rival(Cut):
         """The network's name says it all."""
         return {"rival": self.group.name}
 
-    def tables(self) -> dict[str, CostTable]:
-        """The group's, with what measurements taught."""
+    def tables(self, precision: str | None = None) -> dict[str, CostTable]:
+        """The group's, which are in the run's precision, with what measurements taught."""
         files = {n: f"{n}.json" for n in self.group.tables if (self.run.path / f"{n}.json").exists()}
         return {**self.group.tables, **{n: CostTable.from_json(self.run.read(f)) for n, f in files.items()}}
 
@@ -126,7 +126,8 @@ def _priced(cut: FitCut, name: str, entries: list[Entry], tick: Tick) -> CostTab
         table = CostTable.from_json(run.read(file))
         if all(e.key(task) in table.prices for e in entries):
             return table
-    table = replace(cut.context.costs[name].table(Listed(tuple(entries)), task, tick, cache_folder()), cost=name)
+    cost = cut.context.costs[name].behind(cut.tables()[name])
+    table = replace(cost.table(Listed(tuple(entries)), task, tick, cache_folder()), cost=name)
     run.write(file, table.to_json())
     return table
 

@@ -10,11 +10,11 @@ import copy
 import math
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from torch import nn
 from sartor.core.arch import Arch, canonical
 from sartor.core.errors import Infeasible, RunError, SolverError
 from sartor.core.quadratic import Largest, Limit, Quadratic
-from sartor.costs.base import CostTable, Measured
+from sartor.costs.base import Cost, CostTable, Measured
 from sartor.data.audit import audit
 from sartor.data.naming import describe
 from sartor.deploy.export import (
@@ -99,15 +99,24 @@ def same_data(c: Context) -> None:
         )
 
 
-def costs(cut: Cut, names: Sequence[str] | None = None) -> list[str]:
-    """Price every distinct part of the space on the target device."""
+def priced(c: Context) -> dict[str, tuple[str, Cost]]:
+    """Every table's file, the name of its budget and its cost: in 8 bits too where these may be deployed."""
+    found = {f"costs/{name}.json": (name, cost) for name, cost in c.costs.items()}
+    small = {n: None if c.options.precision == "float32" else cost.small() for n, cost in c.costs.items()}
+    return found | {f"costs/int8/{name}.json": (name, cost) for name, cost in small.items() if cost}
+
+
+def costs(cut: Cut, known: Sequence[str] = ()) -> list[str]:
+    """Price every distinct part of the space on the target device; which tables are new beside those `known`."""
     c, files = cut.context, []
-    for name in c.costs if names is None else names:
+    for file, (name, cost) in priced(cut.context).items():
+        if file in known:
+            continue
         if c.run.writer:
-            with c.run.reporter.bar(f"pricing {name}", 100) as bar:
-                table = replace(cut.price(c.costs[name], partial(_tick, bar)), cost=name)
-            c.run.write(f"costs/{name}.json", table.to_json())
-        files.append(f"costs/{name}.json")
+            with c.run.reporter.bar(f"pricing {Path(file).stem}", 100) as bar:
+                table = replace(cut.price(cost, partial(_tick, bar)), cost=name)
+            c.run.write(file, table.to_json())
+        files.append(file)
     c.engine.barrier()
     return files
 
@@ -130,7 +139,7 @@ def _tick(bar: Bar, name: str, done: int, total: int) -> None:
 def search(cut: FitCut, prepared: object = None) -> list[str]:
     """The method learns its score."""
     c = cut.context
-    job = c.job(cut.limits(cut.tables()), prepared)
+    job = c.job(cut.limits(cut.tables(precision.roomier(cut))), prepared)
     if job.seconds is not None:
         left, share = span(c.clock.left), span(job.seconds)
         c.run.log(f"of the {left} that are left, about {share} are the search's; most of the rest trains the network")
@@ -148,17 +157,52 @@ def search(cut: FitCut, prepared: object = None) -> list[str]:
 
 def check(cut: Cut) -> None:
     """Stop before any training where no network of the space can meet the budgets."""
-    _best(cut, Quadratic(cut.space.sizes), cut.tables())
+    _each(cut, lambda bits: _best(cut, Quadratic(cut.space.sizes), cut.tables(bits)))
+
+
+Answer = TypeVar("Answer")
+
+
+def _each(cut: Cut, solve: Callable[[str], Answer]) -> dict[str, Answer]:
+    """The answers in every precision that may be deployed; one that has none counts only if there is no other."""
+    found, failed = dict[str, Answer](), list[Infeasible]()
+    for bits in precision.considered(cut):
+        try:
+            found[bits] = solve(bits)
+        except Infeasible as error:
+            failed.append(error)
+    if not found:
+        raise min(failed, key=lambda error: math.inf if error.least is None else error.least)
+    return found
 
 
 def decide(cut: Cut) -> list[str]:
-    """The frontier, and the best network inside the budgets that really is: each candidate is built and measured.
+    """The frontier, and the best network inside the budgets that really is, in the precision that allows a better one.
+
+    In equal ones it is float32.
+    """
+    goal = cut.goal()
+    found = _each(cut, lambda bits: _fitting(cut, goal, cut.tables(bits)))
+    worth = {bits: _worth(cut, goal, arch) for bits, (_, arch, _) in found.items()}
+    best = max(worth, key=lambda bits: worth[bits])
+    if len(worth) > 1:
+        told = " and ".join(f"{value:.4g} in {bits}" for bits, value in worth.items())
+        cut.context.run.log(f"the best network inside the budgets scores {told}: {best} is chosen")
+    solution, arch, tables = found[best]
+    for n, table in tables.items():
+        if table.corrections or table.precision == "int8" or (cut.run.path / f"{n}.json").exists():
+            cut.keep(table)
+    return _write_decision(cut, goal, tables, solution, arch)
+
+
+def _fitting(cut: Cut, goal: Quadratic, tables: dict[str, CostTable]) -> tuple[Solution, Arch, dict[str, CostTable]]:
+    """The best network inside the budgets by the tables, each candidate built and measured; and the tables after that.
 
     A network over its budget corrects the table, and the problem is solved again. So does one that leaves room which
     the table did not know of, a few times, in both directions; the best of those that fitted stays, together with the
     tables that led to it.
     """
-    c, goal, tables = cut.context, cut.goal(), cut.tables()
+    c = cut.context
     fits: tuple[Solution, Arch, dict[str, CostTable]] | None = None
     tries, spare = 0, _SPARE
     while True:
@@ -171,7 +215,7 @@ def decide(cut: Cut) -> list[str]:
         arch = canonical(cut.space.choices, solution.arch)
         if fits is not None and arch == fits[1]:
             break
-        found = precision.candidate(cut, cut.network(arch), tables)
+        found = _built(cut, arch, tables)
         # The upper end of the interval must fit: what barely fits today may not when it is verified.
         over = [n for n, m in found.items() if m.high > cut.budgets[n]]
         roomy = [n for n, m in found.items() if m.high < min(_USED * cut.budgets[n], tables[n].form(arch))]
@@ -192,10 +236,13 @@ def decide(cut: Cut) -> list[str]:
             tables[n] = _correct(cut, tables[n], arch, amount, tries)
         for n in roomy if not over else ():
             tables[n] = cut.correct(tables[n], arch, found[n].high, both_ways=True)
-    solution, arch, kept = fits
-    for n in [n for n in tables if tables[n] is not kept[n]]:
-        cut.keep(kept[n])
-    return _write_decision(cut, goal, kept, solution, arch)
+    return fits
+
+
+def _built(cut: Cut, arch: Arch, tables: Mapping[str, CostTable]) -> dict[str, Measured]:
+    """What a network that is not trained yet comes to: its weights do not matter for that."""
+    net = cut.network(arch)
+    return {n: cut.measure(n, net, tables[n]) for n in cut.measured}
 
 
 def _preferred(cut: Cut, goal: Quadratic, tables: Mapping[str, CostTable], solution: Solution) -> Solution:
@@ -265,7 +312,7 @@ def _relax(cut: Cut, tables: dict[str, CostTable], name: str) -> bool:
         arch = cheapest(tables[name].form, others).arch
     except (Infeasible, SolverError):
         return False
-    predicted, found = tables[name].form(arch), precision.candidate(cut, cut.network(arch), tables)[name].high
+    predicted, found = tables[name].form(arch), _built(cut, arch, tables)[name].high
     if found >= 0.98 * predicted:
         return False
     show = cut.context.costs[name].kind.show

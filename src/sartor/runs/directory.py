@@ -281,7 +281,7 @@ class Run:
                 self.done(stage)
         listed = {name for entry in stages.values() for name in entry.files}
         written = {name for names in WRITES.values() for name in names}
-        tables = {p.relative_to(self.path).as_posix() for p in self.path.glob("costs/*.json")}
+        tables = {p.relative_to(self.path).as_posix() for p in self.path.glob("costs/**/*.json")}
         for name in sorted((written | tables) - listed):
             if (self.path / name).exists():
                 raise RunError(f"{self.path / name} is in no list of {StagesFile.NAME}. Run the same command again.")

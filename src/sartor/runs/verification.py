@@ -129,7 +129,7 @@ def _listed(f: Folders) -> Iterator[Line]:
     for run in dict.fromkeys((f.base, f.cut)):
         names = {name for stage in run.stages().values() for name in stage.files}
         found = {
-            p.relative_to(run.path).as_posix() for p in (*run.path.glob("costs/*.json"), *run.path.glob("model/*"))
+            p.relative_to(run.path).as_posix() for p in (*run.path.glob("costs/**/*.json"), *run.path.glob("model/*"))
         }
         found |= {p.name for p in run.path.glob("[!.]*.json")} - {"stages.json", "clock.json", "signature.json"}
         left, what = sorted(found - names), f"every file of {run.path.name} is listed"

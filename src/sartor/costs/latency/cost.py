@@ -7,7 +7,7 @@ runtime's overhead once and not once a part. The whole networks, built and expor
 be deployed, then fix ``intercept + scale * sum of parts`` (`_calibration`), each part less what timing
 it alone adds, and that is what the table's quadratic form predicts. Of parts that belong to a kind
 (`Part.kind`) a designed sample is timed and the others' prices follow from it (`model`): a space may
-have thousands.
+have thousands. In 8 bits everything is the same, with parts and networks that are quantised (`Small`).
 """
 
 from __future__ import annotations
@@ -49,7 +49,6 @@ _BUSY, _SLOWER = 1.25, 1.02  # a machine this much slower than for the table is 
 _PAUSE = 3.0  # seconds until the next look
 
 
-@final
 @dataclass(frozen=True, kw_only=True)
 class Latency(Cost):
     """Milliseconds a call of `batch` images on this device under the deployment runtime, measured."""
@@ -92,6 +91,11 @@ class Latency(Cost):
     def live(self) -> bool:
         """Whether the target is there."""
         return target_of(self.target).live
+
+    def small(self) -> Latency | None:
+        """In 8 bits, where the runtime computes in these; a profile knows of none."""
+        options = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return Small(**options) if RUNTIMES[self.runtime].int8 and self.live else None
 
     def profile(self, folder: Path) -> dict[str, Any]:
         """All prices of the target."""
@@ -229,6 +233,18 @@ class Latency(Cost):
                 sitting.medians, sitting.keep,
             )  # fmt: skip
             return polished(times), watch.conditions()
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Small(Latency):
+    """The latency of networks in 8 bits."""
+
+    name: ClassVar[str] = Latency.name
+
+    def deployed_under(self) -> Runtime:
+        """The same runtime, which quantises modules."""
+        return dataclasses.replace(super().deployed_under(), precision="int8")
 
 
 def as_deployed(space: Space, arch: Arch, task: Task) -> nn.Module:

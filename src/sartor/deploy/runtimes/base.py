@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -17,6 +17,8 @@ from sartor.core.config import check
 from sartor.core.errors import BadInput
 from sartor.core.registry import RUNTIMES
 from sartor.core.threads import bounded
+from sartor.deploy.module import onnx_graph
+from sartor.deploy.quantise import sketched
 from sartor.deploy.targets.base import Build, target_of, unheard
 from sartor.deploy.targets.probe import visit
 from sartor.deploy.timing import Stopwatch, Workload
@@ -64,9 +66,13 @@ class Runtime(ABC):
     threads: int = 1
     batch: int = 1
     target: str = "local"
+    precision: Literal["float32", "int8"] = "float32"  # of modules; an exported file is called as it is
 
     def __post_init__(self) -> None:
         check(self, batch=">= 1", threads=">= 1")
+        if self.precision == "int8" and not self.int8:
+            able = [n for n in RUNTIMES.names() if RUNTIMES[n].int8]
+            raise BadInput(f"precision int8 needs a runtime that has it, {' or '.join(able)}, but got {self.name}.")
         if target_of(self.target).here:
             bounded(self.threads)
         if self.device not in self.devices:
@@ -103,6 +109,11 @@ class Runtime(ABC):
             raise BadInput(f"{model} must be an exported network, but there is no such file.")
         return self.prepare(model, np.random.default_rng(0).random((self.batch, *in_shape), np.float32) * 255)
 
+    def graph(self, model: nn.Module, in_shape: Sequence[int]) -> bytes:
+        """The module as an ONNX graph in this precision."""
+        made = onnx_graph(model, in_shape, self.batch)
+        return sketched(made) if self.precision == "int8" else made
+
     def portable(self, model: nn.Module | Path, in_shape: Sequence[int]) -> bytes:
         """The model as the measuring program loads it on another machine (`sartor.deploy.targets.probe`)."""
         raise BadInput(
@@ -123,4 +134,5 @@ class Runtime(ABC):
     def identity(self) -> dict[str, Any]:
         """What a measured time depends on besides the network; times of different identities never mix."""
         own = {"threads": self.threads, "batch": self.batch, "runtime": self.name, "torch": str(torch.__version__)}
+        own |= {"precision": self.precision} if self.precision != "float32" else {}
         return {**own, "runtime_version": self.version(), **target_of(self.target).identity(self)}

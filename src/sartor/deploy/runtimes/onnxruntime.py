@@ -10,7 +10,7 @@ from typing import ClassVar, final
 from torch import nn
 
 from sartor.core.errors import require
-from sartor.deploy.module import onnx_graph, session
+from sartor.deploy.module import session
 from sartor.deploy.runtimes.base import Pixels, Runtime
 from sartor.deploy.timing import Workload
 
@@ -34,7 +34,7 @@ class OnnxRuntime(Runtime):
 
     def portable(self, model: nn.Module | Path, in_shape: Sequence[int]) -> bytes:
         """The ONNX graph."""
-        return onnx_graph(model, in_shape, self.batch) if isinstance(model, nn.Module) else model.read_bytes()
+        return self.graph(model, in_shape) if isinstance(model, nn.Module) else model.read_bytes()
 
 
 PLUGIN = OnnxRuntime

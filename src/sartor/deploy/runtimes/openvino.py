@@ -10,7 +10,6 @@ import numpy as np
 from torch import nn
 
 from sartor.core.errors import BadInput, require
-from sartor.deploy.module import onnx_graph
 from sartor.deploy.runtimes.base import Pixels, Runtime
 from sartor.deploy.timing import Workload
 
@@ -31,7 +30,7 @@ class OpenVino(Runtime):
         openvino = require("openvino", "openvino")
         core = openvino.Core()
         try:
-            source = onnx_graph(model, pixels.shape[1:], self.batch) if isinstance(model, nn.Module) else str(model)
+            source = self.graph(model, pixels.shape[1:]) if isinstance(model, nn.Module) else str(model)
             read = core.read_model(source)
             read.reshape(list(pixels.shape))
             # Left to itself it computes in 16 bits where the processor can.
