@@ -18,7 +18,6 @@ _MIXED, _VARIED = 40, 150
 # Of so many images a small network has more to learn than it can hold: then four times as many epochs. In one run with
 # 50,000 images and 110 epochs of both, 0.6 M parameters ended at 92.3 %, and the loss had stayed at twice its floor.
 _MANY, _LONGER = 20_000, 4
-_TAUGHT = 2  # with a teacher, whose answers fit a mixed image better than two labels, half of that
 _TEACHING = 0.15  # of a GPU's time; a CPU would train a wide network for too few epochs
 _SUITED = ("mix", "augment")
 
@@ -59,8 +58,11 @@ def given_by_hand(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def suited(recipe: Final, epochs: float, images: int, taught: bool = False) -> Final:
-    """The recipe with images varied the more, the more often each is seen; what is fixed stays."""
-    often = epochs / (1 if images < _MANY else _TAUGHT if taught else _LONGER)
+    """The recipe with images varied the more, the more often each is seen; what is fixed stays.
+
+    Beside a teacher the strongest variation lost a point and more: its answers to such images are worth little.
+    """
+    often = epochs / (_LONGER if images >= _MANY else 1)
     chosen: dict[str, Any] = {"mix": 0.5 if often >= _MIXED else 0.0}
-    chosen["augment"] = "standard" if often >= _VARIED else "light"
+    chosen["augment"] = "standard" if often >= _VARIED and not taught else "light"
     return replace(recipe, **{name: value for name, value in chosen.items() if name not in recipe.fixed})

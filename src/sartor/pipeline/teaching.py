@@ -24,7 +24,7 @@ from sartor.spaces.plain.space import build
 _FILE = "search/wide.safetensors"
 _LARGE = 48  # pixels a side from which its first convolution may halve the map
 _WIDER = 2.0  # times the multiply-accumulates of the network that it teaches, at least
-_HEEDED = {"weight": 0.9, "labels": 0.1, "heat": 4.0}
+_HEEDED = {"weight": 0.5, "labels": 0.5, "heat": 4.0}  # as much as the labels: it is no better than a student may get
 
 
 def wide_teacher(c: Context, net: nn.Module, seconds: float, least: float | None) -> Teacher | None:
