@@ -4,6 +4,7 @@ import json
 import subprocess
 
 import _record
+import faq
 import papers
 import pytest
 import tiny
@@ -16,6 +17,12 @@ from sartor.runs.progress import Reporter
 def test_the_pages_tables_are_those_that_the_script_writes():
     page = papers.PAGE.read_text(encoding="utf-8")
     assert papers.render(page) == page
+
+
+def test_the_comparisons_among_the_questions_are_those_of_the_records():
+    page = faq.PAGE.read_text(encoding="utf-8")
+    assert "what Sartor delivered" in page
+    assert faq.render(page) == page, "python benchmarks/faq.py writes it"
 
 
 def test_only_what_is_untried_lacks_a_number():
