@@ -120,6 +120,26 @@ def test_the_reports_snippet_predict_and_training_agree(finished, photos, tmp_pa
     assert len({json.dumps(e["probabilities"]) for e in expected}) > 15  # they are told apart
 
 
+def test_the_reports_other_snippets_run(finished, tmp_path, monkeypatch, capsys):
+    """With Sartor, and as a PyTorch module; both say what model.onnx does."""
+    run = finished.copy(tmp_path / "run")
+    page = build(run).read_text(encoding="utf-8")
+    codes = [html.unescape(re.sub(r"<[^>]+>", "", c)) for c in re.findall(r"<pre><code>(.*?)</code></pre>", page, re.S)]
+    pixels = np.zeros((1, 8, 8), np.uint8)
+    Image.fromarray(pixels[0]).save(tmp_path / "photo.jpg")
+    monkeypatch.chdir(tmp_path)
+    (expected,) = sartor.load(run).predict(["photo.jpg"])
+    snippets = [code for code in codes if code.startswith("import sartor")]
+    for code in snippets:
+        exec(code, {})
+    told = capsys.readouterr().out.splitlines()
+    assert told[0].partition(" ")[0] == expected["label"]
+    logits = sartor.load(run)._onnx.logits(pixels[None].astype(np.float32))
+    found = [float(n) for n in re.findall(r"\d\.\d+(?:e-\d+)?", told[1])]
+    np.testing.assert_allclose(found, torch.softmax(torch.from_numpy(logits), 1)[0].numpy(), atol=1e-3)
+    assert len(snippets) == 2
+
+
 def test_the_model_file_says_what_it_is_and_nothing_of_the_machine(finished):
     path = finished.run / "model/model.onnx"
     held, proto = path.read_bytes(), onnx.load(path)

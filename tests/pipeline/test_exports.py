@@ -5,12 +5,15 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 
 import sartor
 from sartor.core.errors import BadInput, MissingDependency, SartorError
+from sartor.core.registry import RUNTIMES
+from sartor.deploy.module import Deployed, evaluating
 from sartor.deploy.runtimes.litert import LiteRt
 from sartor.runs.directory import Run
-from sartor.runs.schema import ExportFile
+from sartor.runs.schema import ExportFile, Preprocessing
 
 pytest.importorskip("openvino")
 pytest.importorskip("ai_edge_litert")
@@ -38,6 +41,20 @@ def test_every_form_agrees_and_is_verified(run):
     broken = [line.what for line in sartor.verify(run).lines if line.state == "differs"]
     assert broken == ["hashes of the stage 'exports'"]
     file.write_bytes(content)
+
+
+def test_every_runtime_agrees_on_a_hundred_images(run):
+    images = np.random.default_rng(0).integers(0, 256, (100, 1, 8, 8)).astype(np.float32)
+    result = sartor.load(run)
+    told, task = Run(run).load(Preprocessing).normalisation, result.task
+    net, file = Deployed(result.model, told.mean, told.std), run / "model/model.onnx"
+    with evaluating(net):
+        expected = task.probabilities(net(torch.from_numpy(images)).numpy())
+    assert np.ptp(expected, axis=0).max() > 0.05  # it tells these images apart
+    for name in RUNTIMES.names():
+        runtime = RUNTIMES[name](batch=100)
+        found = task.probabilities(runtime.run(file if runtime.exported else net, images))
+        assert np.abs(found - expected).max() < 1e-3, name
 
 
 def test_the_snippets_of_the_card_run(run, monkeypatch):
