@@ -59,6 +59,7 @@ def fit(
     train: Group | None = None,
     devices: int | None = None,
     nodes: int | None = None,
+    logger: str | None = None,
     quiet: bool | None = None,
 ) -> Result:
     """Search, solve, train, verify and export a network for `data` inside the budgets.
@@ -72,7 +73,8 @@ def fit(
     the recipe of the network that comes out. `target` says where it will run (docs/targets.md): ``"ssh://pi@pi4"``, or
     several at once, ``target={"laptop": "local", "pi": "ssh://pi@pi4"}`` with ``latency={"laptop": "5ms", "pi":
     "20ms"}``. `start` is a finished run, a safetensors file or timm:NAME, whose weights go into the
-    search and the network, where they prove better than fresh ones. The same call resumes an interrupted run.
+    search and the network, where they prove better than fresh ones. `logger` says where curves go:
+    tensorboard, mlflow, wandb or none. The same call resumes an interrupted run.
     """
     from sartor.pipeline.options import default_folder, from_mapping
     from sartor.pipeline.order import fit as run
@@ -83,7 +85,7 @@ def fit(
         method=method, space=space, costs=costs, solver=solver, runtime=runtime, target=target, time=time,
         start=_path(start), precision=precision,
         effort=effort, device=device, threads=threads, image=image, seed=seed, val=val, test=test, train=train,
-        devices=devices, nodes=nodes,
+        devices=devices, nodes=nodes, logger=logger,
     )  # fmt: skip
     values = {"data": _path(data), "budgets": limits, **chosen}
     folder = Path(out) if out is not None else default_folder(data)

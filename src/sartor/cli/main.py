@@ -59,6 +59,7 @@ def fit(
     seed: Annotated[int | None, typer.Option(help="Of everything random.")] = None,
     devices: Annotated[int | None, typer.Option(help="Processes (CPU) or GPUs on this machine.")] = None,
     nodes: Annotated[int | None, typer.Option(help="Machines; start the same command on each.")] = None,
+    logger: Annotated[str | None, typer.Option(help="Curves: tensorboard, mlflow, wandb or none.")] = None,
     config: Annotated[Path | None, typer.Option(help="A TOML file with any of these options.")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="Any option, e.g. method.passes=4.")] = None,
     quiet: Quiet = False, as_json: AsJson = False,
@@ -73,7 +74,8 @@ def fit(
     values = read_toml(config) if config else {}
     values |= given(data=data, method=method, space=space, start=start, time=time_, effort=effort, device=device,
                     runtime=runtime, target=by_target(target), threads=threads, image=image, seed=seed,
-                    devices=devices, nodes=nodes, costs=cost or None, solver=solver, precision=precision)  # fmt: skip
+                    devices=devices, nodes=nodes, logger=logger, costs=cost or None, solver=solver,
+                    precision=precision)  # fmt: skip
     limits = named_budgets(budget) | given(latency=by_target(latency), params=params, macs=macs, memory=memory)
     values = overridden(options.grouped(values), set_, limits)
     if "data" not in values:

@@ -22,6 +22,7 @@ from sartor.data.naming import named_code, refuse_code
 from sartor.deploy.export import load_weights
 from sartor.deploy.module import evaluating
 from sartor.engine.device import Engine
+from sartor.engine.loggers import AUTO, made_loggers
 from sartor.engine.seeding import seeded
 from sartor.pipeline.context import Context, open_data_of
 from sartor.pipeline.rebuild import rebuild
@@ -73,7 +74,8 @@ def open_given(
 
     A run's network comes with the run's own splits and normalisation, where the images are the same.
     """
-    images, splits, feed = open_data_of(given, reporter, Engine(given.device), Path(given.model))
+    engine = Engine(given.device, loggers=made_loggers(AUTO, path))
+    images, splits, feed = open_data_of(given, reporter, engine, Path(given.model))
     with seeded(feed.seeds.number("given network")):
         net = module if module is not None else open_network(given.model, images.task, given.weights, trusted)
     _check(net, images.task, given.model)

@@ -10,8 +10,8 @@ import secrets
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -21,6 +21,9 @@ from sartor.core.errors import BadInput, RunError
 from sartor.core.threads import bounded
 from sartor.engine import watch
 from sartor.spaces.pooling import mended
+
+if TYPE_CHECKING:
+    from lightning_fabric.loggers.logger import Logger
 
 _MOMENT = 10.0  # seconds
 
@@ -42,7 +45,7 @@ class Engine:
     parameters unused, which DDP would have to search for at every step.
     """
 
-    def __init__(self, device: str = "cpu", devices: int = 1, nodes: int = 1) -> None:
+    def __init__(self, device: str = "cpu", devices: int = 1, nodes: int = 1, loggers: Sequence[Logger] = ()) -> None:
         from lightning_fabric import Fabric
 
         check_device(device)
@@ -58,8 +61,9 @@ class Engine:
         strategy = "ddp" if devices * nodes > 1 else "auto"
         with _quiet_fabric():
             self.fabric = Fabric(
-                accelerator=accelerator, strategy=strategy, devices=devices, num_nodes=nodes, precision=precision
-            )
+                accelerator=accelerator, strategy=strategy, devices=devices, num_nodes=nodes, precision=precision,
+                loggers=list(loggers),
+            )  # fmt: skip
         self.watch: watch.Watch | None = None
         if devices * nodes > 1:
             observer = logging.getLogger("lightning_fabric.strategies.launchers.subprocess_script")

@@ -302,7 +302,8 @@ def _save(t: Training, state: dict[str, Any], epoch: int, batch: int, history: H
         checkpoint.save(t.file, {**parts, "epoch": epoch, "batch": batch, "history": history})
         t.within.unlink(missing_ok=True)
         if history:
-            _scalars(t, history[-1], epoch)
+            named = {f"{t.run.inside}{t.name}/{name}": value for name, value in history[-1].items()}
+            t.engine.fabric.log_dict(named, step=epoch)
     t.engine.barrier()
 
 
@@ -325,17 +326,6 @@ class Keeper:
             self.last = time.monotonic()
         if stopped:
             raise KeyboardInterrupt
-
-
-def _scalars(t: Training, values: dict[str, float], epoch: int) -> None:
-    """TensorBoard scalars, where TensorBoard is installed."""
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        return
-    with SummaryWriter(str(t.run.path / "tensorboard" / t.name), purge_step=epoch) as writer:
-        for name, value in values.items():
-            writer.add_scalar(name, value, epoch)
 
 
 def _out_of_memory(error: RuntimeError) -> bool:

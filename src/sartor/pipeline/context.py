@@ -33,6 +33,7 @@ from sartor.deploy.module import Deployed
 from sartor.deploy.runtimes.base import Runtime
 from sartor.engine.device import Engine
 from sartor.engine.feed import Feed
+from sartor.engine.loggers import made_loggers
 from sartor.engine.origin import Origin
 from sartor.methods.base import Job, Method
 from sartor.pipeline.final import Final, given_by_hand, preset
@@ -198,7 +199,7 @@ def open_context(
     if method.switches:
         free = dataclasses.replace(given.space, given=getattr(space, "free", given.space.given))
         given = dataclasses.replace(given, space=free)
-    engine = engine or Engine(given.device, given.devices, given.nodes)
+    engine = engine or Engine(given.device, given.devices, given.nodes, made_loggers(given.logger, path))
     run = Run(path, reporter, engine.rank == 0, engine.agree)
     reporter.silent = reporter.silent or engine.rank > 0
     images, splits, feed = open_data_of(given, reporter, engine, path)

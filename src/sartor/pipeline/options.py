@@ -142,7 +142,7 @@ class Options:
         """The plain ones among the options, for config.toml; plug-ins are recorded as they were made."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         values |= {"data": describe(self.data), "budgets": dict(sorted(self.budgets.items())), "solver": self._solver()}
-        left_out = {"costs", "train_options", *(g for g in self.groups if g != "solver")}
+        left_out = {"costs", "train_options", "logger", *(g for g in self.groups if g != "solver")}
         return plain({k: v for k, v in values.items() if k not in left_out})
 
     def _solver(self) -> dict[str, Any]:
@@ -186,6 +186,7 @@ class Fit(Options):
     time: float | None = None  # seconds for everything, pricing and export included; None: what suits the effort
     devices: int = 1
     nodes: int = 1
+    logger: str = AUTO  # where curves go: see sartor.engine.loggers; no part of what a run is
 
     @property
     def seconds(self) -> float | None:
@@ -196,6 +197,10 @@ class Fit(Options):
         super().__post_init__()
         if self.time is not None and self.time < _LEAST_TIME:
             raise BadInput(f"the time must be at least {_LEAST_TIME} s, but is {self.time:g} s. Give more.")
+        if self.logger != AUTO:
+            from sartor.engine.loggers import check_logger  # and with it torch
+
+            check_logger(self.logger)
         method = self.method.resolve(METHODS)
         if self.space.given == AUTO:
             object.__setattr__(self, "space", dataclasses.replace(self.space, given=method.home))

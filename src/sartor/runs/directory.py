@@ -173,6 +173,7 @@ class Run:
         self.reporter = reporter or Reporter()
         self.writer = writer
         self.agree = agree  # the first process's value, in every process
+        self.inside = ""  # where in another run it lies, with a slash at the end
 
     @classmethod
     def open(cls, path: str | Path, reporter: Reporter | None = None) -> Run:
@@ -187,7 +188,9 @@ class Run:
 
     def sub(self, name: str) -> Run:
         """A directory inside this one with its own stages (another budget on the same search)."""
-        return Run(self.path / name, self.reporter, self.writer, self.agree)
+        made = Run(self.path / name, self.reporter, self.writer, self.agree)
+        made.inside = f"{self.inside}{name}/"
+        return made
 
     @contextmanager
     def locked(self) -> Iterator[None]:
