@@ -19,7 +19,8 @@ extensions = ["myst_parser", "sphinx.ext.autodoc"]
 myst_heading_anchors = 3  # [text](page.md#a-heading), as GitHub makes anchors
 default_role = "code"  # docstrings write `names` in single back-quotes
 autodoc_member_order = "bysource"
-autodoc_default_options = {"members": True, "show-inheritance": True}
+autodoc_default_options = {"members": True}
+smartquotes = False  # --option stays --option
 autodoc_preserve_defaults = True
 maximum_signature_line_length = 100
 

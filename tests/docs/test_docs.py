@@ -39,7 +39,8 @@ def parsed(words):
 
 def run(words, real):
     """A command of a page."""
-    if not real and " ".join(words).startswith(PARSED):
+    line = " ".join(words)
+    if "ssh://" in line if real else line.startswith(PARSED):
         parsed(words[1:])
     elif words[0] == "sartor":
         code, out, err = lines.run(shorter(words[1:]) if real else words[1:])
@@ -54,10 +55,11 @@ def run(words, real):
 
 
 def shorter(words):
-    """Fewer networks and seeds, where a command counts them itself."""
-    least = {"--samples": "6", "--seeds": "1"}
-    few = ["--set=method.steps=2", "--set=method.nu_networks=2"] if "nasi" in words and words[0] == "bench" else []
-    return [least.get(before, word) for before, word in zip(["", *words], words, strict=False)] + few
+    """Fewer networks, seeds and rounds, where a command counts them itself."""
+    least = {"--samples": "6", "--seeds": "1"} if words[0] in ("bench", "score") else {}
+    few = {"measure": tiny.COARSE, "bench": {"method.steps": 2, "method.nu_networks": 2} if "nasi" in words else {}}
+    sets = [f"--set={name}={value}" for name, value in few.get(words[0], {}).items()]
+    return [least.get(before, word) for before, word in zip(["", *words], words, strict=False)] + sets
 
 
 def walk(page, names, real):
