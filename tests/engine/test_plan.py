@@ -39,6 +39,23 @@ def test_a_slow_training_is_shortened_and_its_schedule_still_ends(monkeypatch):
     assert [again.progress(at) for at in (3, 4, 5)] == [length.progress(at) for at in (3, 4, 5)]
 
 
+def test_a_training_that_has_become_faster_goes_on_for_longer(monkeypatch):
+    """A neighbour was busy while the training was planned, or for its first seconds."""
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    length, at = Length(10.0, until=200.0), 0.0
+    while now < 60:  # a tenth of the speed that was planned
+        length.keep(Alone(), at)
+        now, at = now + 0.5, at + 0.005
+    assert length.end == pytest.approx(2.0, abs=0.1)
+    slow = length.progress(at)
+    while at < length.end:  # then twice that speed
+        length.keep(Alone(), at)
+        now, at = now + 0.5, at + 0.05
+    assert 190 < now < 203 and length.end == pytest.approx(0.6 + 14, abs=0.7)
+    assert slow < 0.4 and length.progress(at) == pytest.approx(1.0, abs=0.01)
+
+
 def test_a_training_in_time_keeps_its_epochs(monkeypatch):
     now = 0.0
     monkeypatch.setattr(time, "monotonic", lambda: now)

@@ -1,8 +1,9 @@
 """How long a training is: so many epochs, or as many as fit into a time.
 
 A schedule is a function of the share of a training that is behind it, so whatever changes the length changes the
-schedule too: a training that has become too slow for its time is shortened, and its learning rate still ends at the
-end. What was decided goes into the checkpoint, so a resumed training does the same.
+schedule too: a training that has become too slow for its time is shortened, one that has become faster goes on for
+longer, and its learning rate still ends at the end. What was decided goes into the checkpoint, so a resumed training
+does the same.
 """
 
 from __future__ import annotations
@@ -12,18 +13,23 @@ from typing import Any, final
 
 from sartor.engine.device import Engine
 
-_LATE = 1.03  # so much longer than there is time is not worth a change
-_SURE = 2.0  # seconds of training before its speed is believed
+_LATE = 1.03  # so much longer than there is time is not worth a change,
+_EARLY = 1.1  # nor is so much time more than is needed,
+_SPARED = 0.97  # of which a part is left for checkpoints and the evaluation
+_SURE, _SURER = 2.0, 10.0  # seconds of training before its speed is believed, where it is slow and where it is fast
+_APART, _MARKS = 15.0, 3  # its speed is that of the last 30 to 45 seconds: neighbours come and go
 
 
 @final
 class Length:
-    """`end` epochs, a fraction perhaps; shortened where `until`, a moment of `time.monotonic`, would come first."""
+    """`end` epochs, a fraction perhaps; fewer or more where the speed says that `until`, a moment of
+    `time.monotonic`, would come before or long after them.
+    """
 
     def __init__(self, end: float, until: float | None = None) -> None:
         self.end, self.until = end, until
         self._bend = (0.0, 0.0)  # from this epoch and progress on the rest is spread evenly over what is left
-        self._mark: tuple[float, float] | None = None  # epoch and moment from which the speed is measured
+        self._marks: list[tuple[float, float]] = []  # epochs and moments between which the speed is measured
 
     def progress(self, at: float) -> float:
         """The share of the training that is behind us after `at` epochs."""
@@ -31,18 +37,22 @@ class Length:
         return done + (1 - done) * (at - epoch) / (self.end - epoch) if self.end > epoch else 1.0
 
     def keep(self, engine: Engine, at: float) -> None:
-        """Shorten what is left where at the speed so far it would end too late."""
+        """Change what is left where at the speed of late it would end too late, or much too early."""
         if self.until is None:
             return
         now = time.monotonic()
-        if self._mark is None or at < self._mark[0]:
-            self._mark = at, now
-        epochs, seconds = at - self._mark[0], now - self._mark[1]
+        if not self._marks or at < self._marks[-1][0] or now - self._marks[-1][1] > _APART:
+            self._marks = [*(m for m in self._marks if m[0] <= at), (at, now)][-_MARKS:]
+        epochs, seconds = at - self._marks[0][0], now - self._marks[0][1]
         if epochs <= 0 or seconds < _SURE or at >= self.end:
             return
-        possible = at + max(0.0, self.until - now) * epochs / seconds
-        end = float(engine.agree(self.end if self.end - at <= _LATE * (possible - at) else max(possible, at)))
-        if end < self.end:
+        left, possible = self.end - at, max(0.0, self.until - now) * epochs / seconds
+        if left > _LATE * possible:
+            left = possible
+        elif possible > _EARLY * left and seconds >= _SURER:
+            left = max(left, _SPARED * possible)
+        end = float(engine.agree(at + left))
+        if end != self.end:
             self._bend, self.end = (at, self.progress(at)), end
 
     def state_dict(self) -> dict[str, Any]:
@@ -51,4 +61,4 @@ class Length:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Read what `state_dict` gave; the moment is this process's own."""
-        self.end, self._bend, self._mark = float(state["end"]), (state["bend"][0], state["bend"][1]), None
+        self.end, self._bend, self._marks = float(state["end"]), (state["bend"][0], state["bend"][1]), []

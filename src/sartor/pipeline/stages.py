@@ -67,6 +67,7 @@ _SHARE = 0.06  # of the training, for each of two starts to show which is better
 _TRIES = 12  # corrections of a table before giving up
 _SPARE, _USED = 5, 0.93  # how often to use room that a measurement leaves, and the share of a budget that is used up
 _AFTER, _QUANTISING = 12.0, 20.0  # seconds for exporting, measuring and the report; and for 8 bits
+_SURE = 2.0  # standard errors by which a network that was not tried must be ahead of those that were
 _LEAST = 0.1  # of the time: a network that is trained for less is worth nothing
 
 
@@ -248,10 +249,10 @@ def _built(cut: Cut, arch: Arch, tables: Mapping[str, CostTable]) -> dict[str, M
 def _preferred(cut: Cut, goal: Quadratic, tables: Mapping[str, CostTable], solution: Solution) -> Solution:
     """The score's optimum, or the best network inside the limits that was tried.
 
-    An optimum that was not tried is the best of very many guesses: it must promise more than its error beyond that.
+    An optimum that was not tried is the best of very many guesses: it must promise more, by twice its error.
     """
     limits, optimum = cut.limits(tables), canonical(cut.space.choices, solution.arch)
-    promise = _worth(cut, goal, optimum) - (0.0 if optimum in cut.tried() else _doubt(goal, optimum))
+    promise = _worth(cut, goal, optimum) - (0.0 if optimum in cut.tried() else _SURE * _doubt(goal, optimum))
     better = [a for a, v in cut.tried().items() if v > promise and all(limit.holds(a) for limit in limits)]
     if not better:
         return solution
@@ -264,7 +265,7 @@ def _doubt(goal: Quadratic, arch: Arch) -> float:
     if goal.errors is None:
         return 0.0
     errors = goal.errors
-    terms = [v[arch.picks[i]] for i, v in errors.linear.items()]
+    terms = [errors.constant, *(v[arch.picks[i]] for i, v in errors.linear.items())]
     terms += [t[arch.picks[i], arch.picks[j]] for (i, j), t in errors.pairs.items()]
     return float(np.linalg.norm(terms)) if terms else 0.0
 

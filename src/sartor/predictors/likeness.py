@@ -73,7 +73,8 @@ def fit_trials(
     mean, spread = cross @ weights, prior - cross @ inverse @ cross.T
     last = (rung == rung.max()).astype(float)
     constant = middle + scale * _LEVEL * float(last @ weights)
-    errors = assemble(choices, sizes, 0.0, scale * np.sqrt(np.maximum(np.diag(spread), 0.0)))
+    luck = scale * float(np.sqrt(special))  # what may be special about a network that was not tried
+    errors = assemble(choices, sizes, luck, scale * np.sqrt(np.maximum(np.diag(spread), 0.0)))
     score = assemble(choices, sizes, constant, scale * mean)
     values = constant + scale * (z @ mean + special * (same @ (spreads * weights)))
     values_root, vectors = np.linalg.eigh((spread + spread.T) / 2)
