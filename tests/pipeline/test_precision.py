@@ -6,11 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from torch import nn
 
 import sartor
 from sartor.core.errors import BadInput
 from sartor.costs.base import CostTable
 from sartor.costs.latency.cost import Small
+from sartor.deploy.module import onnx_graph
+from sartor.deploy.quantise import farthest
 from sartor.deploy.timing import Timing
 from sartor.pipeline import precision
 from sartor.pipeline.context import reopened
@@ -76,9 +79,13 @@ def cut(run, small, tmp_path):
     return FitCut(context, Run(Path(shutil.copytree(small.path, tmp_path / "cut")), Reporter(silent=True)), asked)
 
 
-@pytest.mark.parametrize(("faster", "accurate"), [(False, True), (True, False), (True, True)])
-def test_auto_takes_int8_where_it_is_faster_and_as_good(cut, monkeypatch, faster, accurate):
-    measured = precision.shares
+CASES = [(False, True, False), (True, False, False), (True, True, False), (True, False, True)]
+
+
+@pytest.mark.parametrize(("faster", "accurate", "mended"), CASES)
+def test_auto_takes_int8_where_it_is_faster_and_as_good(cut, monkeypatch, faster, accurate, mended):
+    """Or, where it is not as good, becomes so by training in 8 bits."""
+    measured, tuned = precision.shares, cut.run.path / "model/tuned.onnx"
 
     class Clock:
         batch = 1
@@ -88,15 +95,21 @@ def test_auto_takes_int8_where_it_is_faster_and_as_good(cut, monkeypatch, faster
             return Timing.of([[ms] * 3] * 3, [1.0], None)
 
     def share(c, model, index):
-        return measured(c, model, index) - (5.0 if isinstance(model, bytes) and not accurate else 0.0)
+        lost = isinstance(model, bytes) and not accurate and not (mended and tuned.is_file())
+        return measured(c, model, index) - (5.0 if lost else 0.0)
 
     monkeypatch.setattr(precision, "_clock", lambda c: Clock())
     monkeypatch.setattr(precision, "shares", share)
     monkeypatch.setattr(precision, "WAYS", precision.WAYS[:2])
     files, both = precision.export(cut), cut.run.load(QuantisedFile)
-    assert both.used == (cut.run.path / "model/model_int8.onnx").is_file() == (faster and accurate)
+    small, good = cut.run.path / "model/model_int8.onnx", accurate or mended
+    assert both.used == small.is_file() == (faster and good)
     assert ("model/model_int8.onnx" in files) == both.used
-    assert both.why.startswith("slower" if not faster else "as accurate" if accurate else "5.00 points")
+    assert ("model/tuned.onnx" in files) == tuned.is_file() == mended
+    assert both.why.startswith("slower" if not faster else "as accurate" if good else "5.00 points")
+    if mended:
+        assert farthest(tuned, small) <= 0.51 < farthest(cut.run.path / "model/model.onnx", small)
+        assert both.way.endswith("fine-tuned")
     assert precision.considered(cut) == (("float32", "int8") if both.used else ("float32",))  # not tried twice
 
 
@@ -118,6 +131,23 @@ def test_the_search_learns_about_the_networks_that_the_faster_precision_allows(c
     monkeypatch.setattr(precision, "considered", lambda cut: ("float32", "int8"))
     tight = replace(cut, limited={"latency": budget})
     assert precision.roomier(tight) == ("int8" if factor < 1 else "float32")
+
+
+@pytest.mark.parametrize("asked", ["int8", "auto"])
+def test_a_network_with_nothing_to_quantise_is_refused_or_stays_as_it_is(cut, monkeypatch, asked):
+    """With nothing lost: the trained network is still there, for another precision."""
+    net = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    (cut.run.path / "model/model.onnx").write_bytes(onnx_graph(net, (1, 8, 8)))
+    options = replace(cut.context.options, precision=asked)
+    cut = replace(cut, context=replace(cut.context, options=options))
+    monkeypatch.setattr(precision, "shares", lambda c, model, index: 50.0)
+    if asked == "int8":
+        with pytest.raises(BadInput, match=r"nothing to quantise.* --precision float32: what was trained is not lost"):
+            precision.export(cut)
+    else:
+        assert precision.export(cut) == []
+        assert precision.considered(cut) == ("float32", "int8")
+    assert cut.run.done("train")
 
 
 def test_what_cannot_be(finished, run):

@@ -29,6 +29,7 @@ __all__ = [
     "Deployed",
     "OnnxModel",
     "INT8",
+    "TUNED",
     "deployed_file",
     "metadata_of",
     "export_onnx",
@@ -44,6 +45,7 @@ __all__ = [
 
 Floats = NDArray[np.float32]
 INT8 = "model/model_int8.onnx"  # there only if it is what is deployed
+TUNED = "model/tuned.onnx"  # what that is the rounding of, where the network was trained further for it
 _TOLERANCE = 1e-3  # relative to the largest logit; float32 rounding is near 1e-6
 
 
@@ -73,6 +75,12 @@ def metadata_of(task: Task, names: Sequence[str], **more: str) -> dict[str, str]
         "input": f"{task.channels} x {task.image} x {task.image} pixels, 0 to 255", "precision": "float32",
         "sartor": __version__, **more,
     }  # fmt: skip
+
+
+def metadata_in(path: Path) -> dict[str, str]:
+    """What a model file says of itself."""
+    onnx = require("onnx", "onnx")
+    return {p.key: p.value for p in onnx.load(str(path), load_external_data=False).metadata_props}
 
 
 def _with(graph: bytes, metadata: Mapping[str, str]) -> bytes:

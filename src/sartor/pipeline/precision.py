@@ -2,37 +2,39 @@
 
 Parts are priced in both, the problem is solved in both, and each candidate is built and timed in its own: `auto` takes
 the network that scores most. After training it is quantised in several ways on training images, and the way that gets
-most validation images right stays; `auto` deploys it only where that is faster and as good, and else looks for one in
-float32.
+most validation images right stays. Where that loses too much, the network is trained a little longer, computing as in
+8 bits. `auto` deploys it only where it is faster and as good, and else looks for a network in float32.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from sartor.core.errors import Infeasible
+from sartor.core.errors import BadInput, Infeasible
 from sartor.core.registry import COSTS
 from sartor.costs.base import Cost
 from sartor.data.base import Index
-from sartor.deploy.export import INT8, OnnxModel, deployed_file
+from sartor.deploy.export import INT8, TUNED, OnnxModel, deployed_file, export_onnx, metadata_in
 from sartor.deploy.quantise import WAYS, Way, quantised, seven_bits
+from sartor.engine.network import Masks, train_network
+from sartor.engine.rounding import rounding
 from sartor.pipeline.context import Context
-from sartor.pipeline.cut import Cut
+from sartor.pipeline.cut import Cut, chosen
 from sartor.runs.directory import atomic
-from sartor.runs.schema import QuantisedFile
+from sartor.runs.schema import QuantisedFile, TrainingFile
 from sartor.solvers.base import Problem
 
 if TYPE_CHECKING:
     from sartor.costs.latency.cost import Latency
 
 LOSS = 0.5  # points of accuracy on validation images that 8 bits may cost where nobody asked for them
+_TUNING, _SLOWLY = 0.15, 0.1  # of the training's epochs and of its rate: to get used to 8 bits
 _CALIBRATED = 256  # training images that set the ranges
 _CHOOSING = 2000  # validation images that decide between the ways
 _BATCH = 256
@@ -66,15 +68,14 @@ def roomier(cut: Cut) -> str:
 def export(cut: Cut) -> list[str]:
     """Quantise what was exported; which files that leaves. The 8-bit file is there only if it is what is deployed."""
     c, run = cut.context, cut.run
-    with suppress(FileNotFoundError):
-        if run.writer:
-            (run.path / INT8).unlink()
+    for name in (INT8, TUNED) if run.writer else ():
+        (run.path / name).unlink(missing_ok=True)
     if c.options.precision == "float32":
         return []
     if run.writer:
         _decide(cut)
     c.engine.barrier()
-    return [QuantisedFile.NAME, *([INT8] if run.load(QuantisedFile).used else [])]
+    return [name for name in (QuantisedFile.NAME, INT8, TUNED) if (run.path / name).is_file()]
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,11 @@ class Small:
     wanted: float  # that of 32 bits
     calibrated: int  # images
     chosen_on: int
+
+    @property
+    def best(self) -> float:
+        """What the way that made it gets right."""
+        return self.shares[self.way]
 
 
 def as_int8(c: Context, source: Path) -> Small:
@@ -106,10 +112,41 @@ def as_int8(c: Context, source: Path) -> Small:
     return Small(best, max(found, key=lambda w: found[w]), found, wanted, len(drawn), len(choosing))
 
 
+def _tuned(cut: Cut) -> Small:
+    """The network in 8 bits after a short training in which it computes as in these; weights that are zero stay so."""
+    c, run = cut.context, cut.run
+    net = c.engine.place(cut.trained())
+    masks = Masks(net, {name: value != 0 for name, value in net.named_parameters() if value.ndim > 1})
+    epochs = max(1, round(_TUNING * len(run.load(TrainingFile).history)))
+    c.run.log(f"8 bits lose more than {LOSS} points: the network is trained for {epochs} more epochs as in 8 bits")
+    recipe = replace(
+        c.train, epochs=epochs, lr=_SLOWLY * c.train.lr, last_lr=0.0, warmup=0.0, cycles=1, mix=0.0, auxiliary=0.0,
+        augment="light",
+    )  # fmt: skip
+    with rounding(net):
+        train_network(net, None, recipe, c.feed, c.splits, run, f"int8-{cut.phase(chosen(run))}", masks)
+    export_onnx(c.deployed(net), c.task, run.path / TUNED, metadata_in(deployed_file(run.path)))
+    return as_int8(c, run.path / TUNED)
+
+
 def _decide(cut: Cut) -> None:
     c, run, source = cut.context, cut.run, deployed_file(cut.run.path)
-    made = as_int8(c, source)
-    wanted, got = made.wanted, made.shares[made.way]
+    try:
+        made = as_int8(c, source)
+    except BadInput as error:
+        if c.options.precision == "int8":
+            raise BadInput(f"{error} Use --precision float32: what was trained is not lost.") from error
+        c.run.log(f"{error} It is deployed in float32.")
+        (run.path / QuantisedFile.NAME).unlink(missing_ok=True)
+        return
+    wanted, way = made.wanted, str(made.way)
+    if wanted - made.best > LOSS and c.engine.world == 1:
+        tuned = _tuned(cut)
+        if tuned.best > made.best:
+            made, way = tuned, f"{tuned.way}, fine-tuned"
+        else:
+            (run.path / TUNED).unlink()
+    got = made.best
     with atomic(run.path / INT8) as tmp:
         tmp.write_bytes(made.graph)
     forms = {name: _form(c, path) for name, path in (("float32", source), ("int8", run.path / INT8))}
@@ -119,15 +156,15 @@ def _decide(cut: Cut) -> None:
     lost = wanted - got
     why = "slower" if slower else f"{lost:.2f} points less accurate" if lost > LOSS else "as accurate and faster"
     used = c.options.precision == "int8" or why == "as accurate and faster"
-    if not used:
-        (run.path / INT8).unlink()
+    for name in () if used else (INT8, TUNED):
+        (run.path / name).unlink(missing_ok=True)
     run.record(QuantisedFile, {
-        "asked": c.options.precision, "used": used, "why": why, "way": str(made.way), "reduce_range": seven_bits(),
+        "asked": c.options.precision, "used": used, "why": why, "way": way, "reduce_range": seven_bits(),
         "calibration_images": made.calibrated, "validation_images": made.chosen_on, "metric": c.task.metric,
         "tried": {str(w): v for w, v in made.shares.items()}, **forms,
     })  # fmt: skip
     c.run.log(
-        f"int8 ({made.way}): {c.task.metric} {got:.2f} % against {wanted:.2f} % on {made.chosen_on} images; "
+        f"int8 ({way}): {c.task.metric} {got:.2f} % against {wanted:.2f} % on {made.chosen_on} images; "
         f"{small['p50']:.3f} ms against {large['p50']:.3f} ms: {why}; deployed in {'int8' if used else 'float32'}"
     )
 

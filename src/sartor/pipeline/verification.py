@@ -25,7 +25,7 @@ from sartor.data.base import Images, Index
 from sartor.data.naming import refuse_code
 from sartor.data.open import open_data
 from sartor.deploy.count import counted
-from sartor.deploy.export import INT8, Deployed, OnnxModel, deployed_file, read_safetensors
+from sartor.deploy.export import INT8, TUNED, Deployed, OnnxModel, deployed_file, read_safetensors
 from sartor.deploy.module import evaluating
 from sartor.deploy.quantise import farthest
 from sartor.engine import checkpoint
@@ -169,8 +169,8 @@ def _quantised(f: Folders) -> Iterator[Line]:
     yield close("quantised.json: the test accuracy of training.json", float_accuracy, both.float32.test_accuracy, _HALF)
     if path.is_file():
         yield same("model_int8.onnx: the images that it takes", _shape(f), OnnxModel(path).shape)
-        off = farthest(f.cut.path / "model/model.onnx", path)
-        what = "model_int8.onnx: every weight is that of model.onnx, rounded"
+        plain = f.cut.path / (TUNED if (f.cut.path / TUNED).is_file() else "model/model.onnx")
+        off, what = farthest(plain, path), f"model_int8.onnx: every weight is that of {plain.name}, rounded"
         yield Line(what, "verified") if off <= _STEP else Line(what, "differs", f"within {_STEP} steps", f"{off:.3g}")
 
 

@@ -26,7 +26,7 @@ from sartor.runs.schema import (
 )
 from sartor.version import __version__
 
-_WEIGHTS = ("model/model.onnx", "model/weights.safetensors", "model/model_int8.onnx")
+_WEIGHTS = ("model/model.onnx", "model/weights.safetensors", "model/model_int8.onnx", "model/tuned.onnx")
 MADE_OF_THEM = ("certificate", "report", "compare", "exports")  # stages after what a certificate vouches for
 
 
