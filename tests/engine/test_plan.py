@@ -43,7 +43,7 @@ def test_a_training_that_has_become_faster_goes_on_for_longer(monkeypatch):
     """A neighbour was busy while the training was planned, or for its first seconds."""
     now = 0.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    length, at = Length(10.0, until=200.0), 0.0
+    length, at = Length(10.0, until=200.0, filled=True), 0.0
     while now < 60:  # a tenth of the speed that was planned
         length.keep(Alone(), at)
         now, at = now + 0.5, at + 0.005
@@ -54,6 +54,16 @@ def test_a_training_that_has_become_faster_goes_on_for_longer(monkeypatch):
         now, at = now + 0.5, at + 0.05
     assert 190 < now < 203 and length.end == pytest.approx(0.6 + 14, abs=0.7)
     assert slow < 0.4 and length.progress(at) == pytest.approx(1.0, abs=0.01)
+
+
+def test_a_time_that_is_only_a_limit_is_not_filled(monkeypatch):
+    """A trial is as long as its rung says, however much of the search's time is left."""
+    now, length = 0.0, Length(10.0, until=1000.0)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    for epoch in range(10):
+        length.keep(Alone(), float(epoch))
+        now += 20.0
+    assert length.end == 10.0
 
 
 def test_a_training_in_time_keeps_its_epochs(monkeypatch):

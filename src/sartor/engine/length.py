@@ -22,12 +22,13 @@ _APART, _MARKS = 15.0, 3  # its speed is that of the last 30 to 45 seconds: neig
 
 @final
 class Length:
-    """`end` epochs, a fraction perhaps; fewer or more where the speed says that `until`, a moment of
-    `time.monotonic`, would come before or long after them.
+    """`end` epochs, a fraction perhaps; fewer where `until`, a moment of `time.monotonic`, would come first.
+
+    Where that time is to be `filled`, more where it would come long after them.
     """
 
-    def __init__(self, end: float, until: float | None = None) -> None:
-        self.end, self.until = end, until
+    def __init__(self, end: float, until: float | None = None, filled: bool = False) -> None:
+        self.end, self.until, self.filled = end, until, filled
         self._bend = (0.0, 0.0)  # from this epoch and progress on the rest is spread evenly over what is left
         self._marks: list[tuple[float, float]] = []  # epochs and moments between which the speed is measured
 
@@ -49,7 +50,7 @@ class Length:
         left, possible = self.end - at, max(0.0, self.until - now) * epochs / seconds
         if left > _LATE * possible:
             left = possible
-        elif possible > _EARLY * left and seconds >= _SURER:
+        elif self.filled and possible > _EARLY * left and seconds >= _SURER:
             left = max(left, _SPARED * possible)
         end = float(engine.agree(at + left))
         if end != self.end:

@@ -36,7 +36,7 @@ def planned(t: Training, seconds: float) -> Training:
         known = t.engine.agree(known)
         t.run.write(file, known)
     t.engine.use_threads(int(known["threads"]))  # their number decides the last bit of a sum
-    return replace(t, length=Length(float(known["epochs"]), until))
+    return replace(t, length=Length(float(known["epochs"]), until, filled=True))
 
 
 def _fastest(t: Training, patience: float) -> tuple[float, int]:
