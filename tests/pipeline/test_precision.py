@@ -10,7 +10,7 @@ from torch import nn
 
 import sartor
 from sartor.core.errors import BadInput
-from sartor.costs.base import CostTable
+from sartor.costs.base import CostTable, as_priced
 from sartor.costs.latency.cost import Small
 from sartor.deploy.module import onnx_graph
 from sartor.deploy.quantise import farthest
@@ -119,6 +119,7 @@ def test_parts_are_priced_in_both_and_the_budget_has_the_table_that_it_was_solve
     assert both[1].form(chosen(cut.run)) == pytest.approx(both[0].form(chosen(cut.run)) / 2)
     assert cut.tables()["latency"].precision == cut.tables("int8")["latency"].precision == "int8"
     assert cut.tables("float32")["latency"].precision == "float32"
+    assert [as_priced(run / "costs", at)["latency"].precision for at in (cut.run.path, run)] == ["int8", "float32"]
 
 
 @pytest.mark.parametrize("factor", [0.5, 2.0])

@@ -21,6 +21,7 @@ from sartor.core.quadratic import Largest, Limit, Quadratic, additive
 from sartor.core.task import Task
 from sartor.core.units import Kind
 from sartor.runs.directory import cache_folder as kept_in
+from sartor.runs.directory import read_file
 from sartor.spaces.base import Part, Shape, Space
 
 if TYPE_CHECKING:
@@ -241,6 +242,16 @@ def _built(space: Space, task: Task) -> tuple[list[Part], dict[str, tuple[Part, 
 def cache_folder() -> Path | None:
     """Where measured prices are kept for the next run: SARTOR_CACHE, nowhere if it is empty, else the user's cache."""
     return kept_in("prices")
+
+
+def as_priced(costs: Path, own: Path) -> dict[str, CostTable]:
+    """The tables in a run's folder `costs`, in the precision that the budget decided on whose files are in `own`."""
+    found = {}
+    for path in sorted(costs.glob("*.json")):
+        mine = own / path.name
+        small = mine.is_file() and read_file(mine, CostTable).precision == "int8"
+        found[path.stem] = read_file(costs / "int8" / path.name if small else path, CostTable)
+    return found
 
 
 def distinct(parts: Sequence[Part]) -> dict[str, Part]:

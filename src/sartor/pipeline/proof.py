@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
-from pathlib import Path
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from sartor.core.errors import Infeasible, RunError, SolverError
 from sartor.core.quadratic import Limit, Quadratic
 from sartor.core.registry import COSTS, cost_of
 from sartor.core.task import Task
-from sartor.costs.base import CostTable, priced
+from sartor.costs.base import CostTable, as_priced, priced
 from sartor.runs.codec import decode, encode
 from sartor.runs.directory import read_file
 from sartor.runs.schema import FrontierFile, Rule, ScoreFile, SolutionFile, TableNotes
@@ -48,18 +47,11 @@ class Decision:
     @cached_property
     def priced(self) -> dict[str, CostTable]:
         """The tables as the search priced them."""
-        folder = self.f.base.path / "costs"
-        found = {p.stem: self._priced(folder, p.stem) for p in sorted(folder.glob("*.json"))}
+        found = as_priced(self.f.base.path / "costs", self.f.cut.path)
         for name, table in found.items():
             if table.form.sizes != self.learnt.score.sizes:
                 raise RunError(f"costs/{name}.json must price the choices of score.json, but prices others.")
         return found
-
-    def _priced(self, folder: Path, name: str) -> CostTable:
-        """In the precision that was decided on: that of this budget's own table."""
-        own = self.f.cut.path / f"{name}.json"
-        small = own.is_file() and read_file(own, CostTable).precision == "int8"
-        return read_file(folder / f"int8/{name}.json" if small else folder / f"{name}.json", CostTable)
 
     @cached_property
     def tables(self) -> dict[str, CostTable]:

@@ -13,7 +13,7 @@ from sartor.core.config import read_toml
 from sartor.core.errors import RunError
 from sartor.core.quadratic import Quadratic
 from sartor.core.units import COUNT, TIME, Kind
-from sartor.costs.base import CostTable
+from sartor.costs.base import CostTable, as_priced
 from sartor.runs.codec import RunFile, decode, rest
 from sartor.runs.directory import read_file, refuse_links, search_of
 from sartor.runs.schema import (
@@ -158,8 +158,8 @@ class Files:
 
     @cached_property
     def priced(self) -> dict[str, CostTable]:
-        """All cost tables as the search priced them, those of times first."""
-        found = {p.stem: read_file(p, CostTable) for p in sorted((self.base / "costs").glob("*.json"))}
+        """All cost tables as they were priced, those of times first."""
+        found = as_priced(self.base / "costs", self.path)
         return dict(sorted(found.items(), key=lambda item: item[1].kind != TIME))
 
     @cached_property
