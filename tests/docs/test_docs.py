@@ -154,3 +154,13 @@ def test_every_page_is_in_the_contents():
     listed = set(re.findall(r"^(?:[^\n:{`]*<)?([a-z_/]+)>?$", told, re.MULTILINE))
     pages = {str(p.relative_to(ROOT / "docs").with_suffix("")) for p in PAGES if p.name != "README.md"}
     assert pages - {"index"} == listed
+
+
+@pytest.mark.parametrize(
+    "page", [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "benchmarks/README.md"]
+)
+def test_links_lead_somewhere(page):
+    links = re.findall(
+        r"\]\(([^)#\s]+)", re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.M)
+    )
+    assert {link for link in links if "://" not in link and not (page.parent / link).exists()} == set()
