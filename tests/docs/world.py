@@ -32,7 +32,7 @@ from sartor.spaces.nasbench201.space import NasBench201
 
 SHORT = {
     "trials": {"networks": 6, "epochs": 1, "rungs": 1, "processes": 1}, "binas": tiny.QUICK["method"],
-    "xnas": {"epochs": 1}, "darts": {"epochs": 1}, "bayesnas": {"rounds": 1, "epochs": 1},
+    "xnas": {"epochs": 1}, "darts": {"epochs": 1}, "bayesnas": {"rounds": 1, "epochs": 1, "strength": 1.0},
     "nasi": {"steps": 2, "nu_networks": 3, "batch": 4},
 }  # fmt: skip
 NETWORK = """
