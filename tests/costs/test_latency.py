@@ -202,6 +202,16 @@ def test_in_8_bits_parts_have_prices_of_their_own(tmp_path):
     assert Latency(runtime="torch").small() is None
 
 
+def test_models_that_are_compared_are_timed_in_the_same_rounds(monkeypatch):
+    seen, cost = [], Latency(verify_s=0.02, visit_ms=0.0)
+    visit = OnnxRuntime.time
+    monkeypatch.setattr(OnnxRuntime, "time", lambda self, call, s: (seen.append(call), visit(self, call, s))[1])
+    found = cost.times({"one": nn.Conv2d(1, 4, 1), "other": nn.Conv2d(1, 4, 1)}, IMAGE)
+    assert [len(t.rounds) for t in found.values()] == [20, 20]
+    assert seen[:3] == seen[3:6] and len(set(map(id, seen))) == 3  # one, other, reference; and again
+    assert found["one"].reference_ms == found["other"].reference_ms
+
+
 def test_a_batch_is_part_of_the_identity():
     assert Latency(batch=4).identity() != QUICK.identity()
     assert Latency(rounds=50).identity() == QUICK.identity()

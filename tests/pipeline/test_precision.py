@@ -90,9 +90,10 @@ def test_auto_takes_int8_where_it_is_faster_and_as_good(cut, monkeypatch, faster
     class Clock:
         batch = 1
 
-        def time(self, path, shape):
-            ms = 1.0 if "int8" not in path.name else 0.5 if faster else 2.0
-            return Timing.of([[ms] * 3] * 3, [1.0], None)
+        def times(self, files, shape):
+            assert "int8" in files["int8"].name and "int8" not in files["float32"].name
+            ms = {"float32": 1.0, "int8": 0.5 if faster else 2.0}
+            return {name: Timing.of([[ms[name]] * 3] * 3, [1.0], None) for name in files}
 
     def share(c, model, index):
         lost = isinstance(model, bytes) and not accurate and not (mended and tuned.is_file())

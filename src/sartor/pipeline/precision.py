@@ -149,10 +149,10 @@ def _decide(cut: Cut) -> None:
     got = made.best
     with atomic(run.path / INT8) as tmp:
         tmp.write_bytes(made.graph)
-    forms = {name: _form(c, path) for name, path in (("float32", source), ("int8", run.path / INT8))}
-    forms["float32"]["val_accuracy"], forms["int8"]["val_accuracy"] = wanted, got
-    small, large = forms["int8"]["timing"], forms["float32"]["timing"]
-    slower = small["p50"] / small["reference_ms"] >= large["p50"] / large["reference_ms"]
+    files = {"float32": source, "int8": run.path / INT8}
+    timed, right = _clock(c).times(files, c.shape), {"float32": wanted, "int8": got}
+    forms = {n: {**_form(c, f), "val_accuracy": right[n], "timing": timed[n].to_json()} for n, f in files.items()}
+    slower = timed["int8"].p50 >= timed["float32"].p50
     lost = wanted - got
     why = "slower" if slower else f"{lost:.2f} points less accurate" if lost > LOSS else "as accurate and faster"
     used = c.options.precision == "int8" or why == "as accurate and faster"
@@ -163,21 +163,21 @@ def _decide(cut: Cut) -> None:
         "calibration_images": made.calibrated, "validation_images": made.chosen_on, "metric": c.task.metric,
         "tried": {str(w): v for w, v in made.shares.items()}, **forms,
     })  # fmt: skip
+    small, large = (f"{timed[name].p50:.3f} ms" for name in ("int8", "float32"))
     c.run.log(
         f"int8 ({way}): {c.task.metric} {got:.2f} % against {wanted:.2f} % on {made.chosen_on} images; "
-        f"{small['p50']:.3f} ms against {large['p50']:.3f} ms: {why}; deployed in {'int8' if used else 'float32'}"
+        f"{small} against {large}: {why}; deployed in {'int8' if used else 'float32'}"
     )
 
 
 def _form(c: Context, path: Path) -> dict[str, Any]:
-    """One precision: accuracy on the test images, bytes, milliseconds."""
+    """One precision: accuracy on the test images, bytes."""
     logits, labels = _logits(c, path, c.splits.test)
     by_class = c.task.by_class(logits, labels)
     known = [value for value in by_class if value is not None]
     return {
         "test_accuracy": c.task.measure(logits, labels), "per_class": by_class,
         "balanced_accuracy": float(np.mean(known)), "bytes": path.stat().st_size,
-        "timing": _clock(c).time(path, c.shape).to_json(),
     }  # fmt: skip
 
 

@@ -134,17 +134,25 @@ class Latency(Cost):
         median of all calls. Give the `table` that predicted the time to learn in `Timing.drift` how much
         slower the machine is now than it was then.
         """
+        source = Path(model) if isinstance(model, str) else model
+        return self.times({_NETWORK: source}, in_shape, table)[_NETWORK]
+
+    def times(
+        self, models: Mapping[str, nn.Module | Path], in_shape: Shape, table: CostTable | None = None
+    ) -> dict[str, Timing]:
+        """Several models as `time` does one, in the same rounds: only so can they be compared on a busy machine."""
         from sartor.deploy.runtimes.base import Reference
 
-        source, rounds = Path(model) if isinstance(model, str) else model, 20
-        builds: dict[str, Build] = {_REFERENCE: (Reference, Reference.shape), _NETWORK: (lambda: source, in_shape)}
-        calls, references = [], []
+        rounds, calls, references = 20, {name: list[list[float]]() for name in models}, list[float]()
+        builds: dict[str, Build] = {_REFERENCE: (Reference, Reference.shape)}
+        builds |= {name: (partial(_given, model), in_shape) for name, model in models.items()}
         with self.deployed_under().stopwatch(builds) as watch:
             for _ in range(rounds):
-                calls += [c for _, c in watch.visits([_NETWORK], self.verify_s / rounds)]
+                for name, found in watch.visits(list(models), self.verify_s / rounds):
+                    calls[name].append(found)
                 references += [float(np.median(c)) for _, c in watch.visits([_REFERENCE], self.visit_ms / 1e3)]
         then = None if table is None else table.calibration.get("reference_ms")
-        return Timing.of(calls, references, None if then is None else float(then))
+        return {n: Timing.of(c, references, None if then is None else float(then)) for n, c in calls.items()}
 
     def table(self, space: Space, task: Task, tick: Tick = silent, cache: Path | None = None) -> CostTable:
         """Price every part and calibrate on whole networks; see the head of this file.
@@ -245,6 +253,11 @@ class Small(Latency):
     def deployed_under(self) -> Runtime:
         """The same runtime, which quantises modules."""
         return dataclasses.replace(super().deployed_under(), precision="int8")
+
+
+def _given(model: nn.Module | Path) -> nn.Module | Path:
+    """A model that need not be built."""
+    return model
 
 
 def as_deployed(space: Space, arch: Arch, task: Task) -> nn.Module:
