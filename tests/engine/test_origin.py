@@ -1,5 +1,7 @@
 """Weights from elsewhere: what matches is taken, sliced where widths differ; the head stays new."""
 
+import re
+
 import pytest
 import tiny
 import torch
@@ -8,8 +10,11 @@ from torch import nn
 
 from sartor.core.arch import Choice
 from sartor.core.errors import BadInput
+from sartor.engine.network import train_network
 from sartor.engine.origin import Origin
-from sartor.pipeline import order
+from sartor.engine.recipe import ELSEWHERE
+from sartor.pipeline import order, stages
+from sartor.pipeline.final import Final, from_elsewhere
 from sartor.runs.codec import encode
 from sartor.runs.directory import Run
 from sartor.runs.progress import Reporter
@@ -92,7 +97,14 @@ def test_what_is_no_origin_is_refused(tmp_path, monkeypatch, given):
         Origin(given)
 
 
-def test_a_fit_starts_from_a_run_and_compares_with_a_fresh_start(finished, tmp_path):
+def test_a_fit_starts_from_a_run_and_compares_with_a_fresh_start(finished, tmp_path, monkeypatch):
+    seen = {}
+
+    def spied(net, teacher, recipe, feed, splits, run, name, *rest):
+        seen[name.partition("-")[0]] = {option: getattr(recipe, option) for option in ELSEWHERE}
+        return train_network(net, teacher, recipe, feed, splits, run, name, *rest)
+
+    monkeypatch.setattr(stages, "train_network", spied)
     chosen = tiny.given(
         finished.data, {"params": "150K"}, start=str(finished.run), method="random", train={"epochs": 1}
     )
@@ -100,5 +112,13 @@ def test_a_fit_starts_from_a_run_and_compares_with_a_fresh_start(finished, tmp_p
     path = order.fit(chosen, tmp_path / "run", Reporter(silent=True))
     log = (path / "log.txt").read_text()
     assert "the network starts with" in log
-    assert "% with fresh ones" in log
+    start, fresh = map(float, re.findall(r"([\d.]+) % (?:of the validation images|with fresh ones)", log))
+    assert seen["start"] == ELSEWHERE
+    assert seen["fresh"] == {"first_rate": 1.0, "head_first": 0.0}
+    assert seen["network"] == seen["start" if start >= fresh else "fresh"]
     assert f'start = "{finished.run}"' in (path / "config.toml").read_text()
+
+
+def test_what_was_given_by_hand_stays_wherever_weights_come_from():
+    assert from_elsewhere(Final(epochs=1)).first_rate == ELSEWHERE["first_rate"]
+    assert from_elsewhere(Final(epochs=1, fixed=("first_rate",))).first_rate == 1.0

@@ -31,7 +31,19 @@ def test_the_rate_is_finite_without_warm_up_and_with_nothing_else(warmup):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"epochs": -1}, {"batch": 0}, {"lr": 0.0}, {"lr": -1.0}, {"ema": 1.0}, {"ema": -0.1}, {"warmup": 1.5}]
+    "wrong",
+    [
+        {"epochs": -1},
+        {"batch": 0},
+        {"lr": 0.0},
+        {"lr": -1.0},
+        {"ema": 1.0},
+        {"ema": -0.1},
+        {"warmup": 1.5},
+        {"first_rate": 0.0},
+        {"first_rate": 1.1},
+        {"head_first": 1.0},
+    ],
 )
 def test_impossible_recipes_are_refused(wrong):
     with pytest.raises(BadInput):
@@ -54,6 +66,37 @@ def test_frozen_parameters_are_not_optimised():
     net[0].requires_grad_(False)
     groups = Recipe(epochs=1).optimiser(net).param_groups
     assert {id(p) for g in groups for p in g["params"]} == {id(p) for p in net[1].parameters()}
+
+
+def three():
+    return nn.Sequential(*(nn.Sequential(nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2)) for _ in range(3)), nn.Linear(2, 5))
+
+
+def rates(recipe, net, progress):
+    optimiser = recipe.optimiser(net)
+    recipe.set_rates(optimiser, progress)
+    found = {id(p): group["lr"] for group in optimiser.param_groups for p in group["params"]}
+    return [found[id(p)] for p in net.parameters()]
+
+
+def test_the_first_layers_learn_least_where_the_recipe_says_so():
+    net = three()
+    found = rates(Recipe(epochs=1, lr=0.5, first_rate=0.1, warmup=0.0), net, 0.0)
+    assert len(found) == len(list(net.parameters()))
+    assert found[0] == pytest.approx(0.05)
+    assert found[-2:] == [0.5, 0.5]
+    assert found[:-2] == sorted(found[:-2])
+    assert found[-3] < 0.5
+    steps = [b / a for a, b in pairwise(sorted(set(found)))]
+    assert steps == pytest.approx([10**0.25] * 4)
+    assert set(rates(Recipe(epochs=1, lr=0.5, warmup=0.0), net, 0.0)) == {0.5}
+
+
+def test_the_head_learns_alone_first_then_the_schedule_begins():
+    net, recipe, plain = three(), Recipe(epochs=1, lr=0.5, head_first=0.2), Recipe(epochs=1, lr=0.5)
+    assert rates(recipe, net, 0.19) == [0.0] * 12 + [0.5, 0.5]
+    for progress in (0.2, 0.25, 0.6, 1.0):
+        assert rates(recipe, net, progress) == pytest.approx([plain.rate((progress - 0.2) / 0.8)] * 14)
 
 
 def test_the_moving_average_follows_its_formula():

@@ -225,8 +225,7 @@ def _epoch(
         at = epoch + k / steps
         if at >= t.length.end - 0.5 / steps:  # the last epoch of a training in seconds is a part of one
             break
-        for group in optimiser.param_groups:
-            group["lr"] = t.recipe.rate(t.length.progress(at))
+        t.recipe.set_rates(optimiser, t.length.progress(at))
         losses = gradients(x, y, t.feed.seeds.rng(f"step/{t.name}", epoch, k, t.engine.rank))
         t.engine.average_gradients(parameters)
         if t.recipe.clip:

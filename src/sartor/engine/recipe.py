@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -12,6 +13,10 @@ from torch import Tensor, nn
 from sartor.core.config import check
 from sartor.core.errors import BadInput
 from sartor.data.augment import Strength
+
+_PARTS = 4  # into which a network is divided by depth
+# For weights learnt elsewhere (`benchmarks/transfer.py`).
+ELSEWHERE: dict[str, Any] = {"first_rate": 0.3, "head_first": 0.05}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,16 +42,22 @@ class Recipe:
     drop_path: float = 0.0  # probability at the end, rising linearly; for networks that have such paths
     balance: bool = False  # whether all classes weigh alike in the loss, however many images each has
     auxiliary: float = 0.0  # weight of the auxiliary head's loss; for networks that have such a head
+    first_rate: float = 1.0  # the first layers' learning rate as a share of the head's; even ratios in between
+    head_first: float = 0.0  # share of all steps, the first ones, in which the head learns alone, at the full rate
 
     def __post_init__(self) -> None:
         check(self, epochs=">= 0", batch=">= 1", lr="> 0", weight_decay=">= 0", clip=">= 0", auxiliary=">= 0")
         check(self, cycles=">= 1", cycle_decay="> 0 <= 1", power=">= 1", warmup=">= 0 <= 1")
-        check(self, **dict.fromkeys(("ema", "momentum", "smoothing", "dropout", "drop_path"), ">= 0 < 1"))
+        check(self, **dict.fromkeys(("ema", "momentum", "smoothing", "dropout", "drop_path", "head_first"), ">= 0 < 1"))
+        check(self, first_rate="> 0 <= 1")
         if not 0 <= self.last_lr <= self.lr * self.cycle_decay ** (self.cycles - 1):
             raise BadInput(f"0 <= last_lr <= lr must hold, but got {self.last_lr:g} and {self.lr:g}.")
 
     def rate(self, progress: float) -> float:
-        """The learning rate when the share `progress` (0..1) of all steps is behind us."""
+        """The learning rate of the head when the share `progress` (0..1) of all steps is behind us."""
+        if progress < self.head_first:
+            return self.lr
+        progress = (progress - self.head_first) / (1 - self.head_first)
         if progress < self.warmup:
             return self.lr * (0.01 + 0.99 * progress / self.warmup)
         share = min(1.0, (progress - self.warmup) / max(1e-9, 1 - self.warmup)) * self.cycles
@@ -59,11 +70,32 @@ class Recipe:
     def optimiser(self, net: nn.Module) -> torch.optim.SGD:
         """Weight decay on convolution and linear weights only, not on batch-norms and biases."""
         norms = {id(p) for m in net.modules() if hasattr(m, "running_mean") for p in m.parameters(recurse=False)}
-        trained = [p for p in net.parameters() if p.requires_grad]
-        decayed = [p for p in trained if p.ndim > 1 and id(p) not in norms]
-        others = [p for p in trained if p.ndim <= 1 or id(p) in norms]
-        groups = [{"params": decayed, "weight_decay": self.weight_decay}, {"params": others, "weight_decay": 0.0}]
+        groups: list[dict[str, Any]] = []
+        for share, body, layers in self._by_depth(net):
+            decayed = [p for p in layers if p.ndim > 1 and id(p) not in norms]
+            others = [p for p in layers if p.ndim <= 1 or id(p) in norms]
+            told = {"share": share, "body": body}
+            groups.append({"params": decayed, "weight_decay": self.weight_decay, **told})
+            groups.append({"params": others, "weight_decay": 0.0, **told})
         return torch.optim.SGD(groups, self.lr, self.momentum, nesterov=self.momentum > 0, foreach=True)
+
+    def _by_depth(self, net: nn.Module) -> list[tuple[float, bool, list[nn.Parameter]]]:
+        """The trained parameters from the first to the last: their share of the rate, and whether a head goes first."""
+        trained = [p for p in net.parameters() if p.requires_grad]
+        if self.first_rate == 1 and not self.head_first:
+            return [(1.0, False, trained)]
+        linear = [m for m in net.modules() if isinstance(m, nn.Linear)]
+        last = {id(p) for p in linear[-1].parameters()} if linear else set()
+        body, head = [p for p in trained if id(p) not in last], [p for p in trained if id(p) in last]
+        bounds = [len(body) * k // _PARTS for k in range(_PARTS + 1)]
+        parts = [(self.first_rate ** (1 - k / _PARTS), True, body[a:b]) for k, (a, b) in enumerate(pairwise(bounds))]
+        return [*parts, (1.0, False, head)]
+
+    def set_rates(self, optimiser: torch.optim.SGD, progress: float) -> None:
+        """Give every group its share of the rate; while the head learns alone the others get none."""
+        rate, alone = self.rate(progress), progress < self.head_first
+        for group in optimiser.param_groups:  # checkpoints of older runs know no shares
+            group["lr"] = 0.0 if alone and group.get("body") else rate * group.get("share", 1.0)
 
 
 class MovingAverage:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, final
 
 from sartor.core.config import check
-from sartor.engine.recipe import Recipe
+from sartor.engine.recipe import ELSEWHERE, Recipe
 from sartor.methods.base import Effort
 
 # Epochs from which images are varied more: fewer, and a small network has not yet learnt the plain ones.
@@ -19,7 +19,7 @@ _MIXED, _VARIED = 40, 150
 # 50,000 images and 110 epochs of both, 0.6 M parameters ended at 92.3 %, and the loss had stayed at twice its floor.
 _MANY, _LONGER = 20_000, 4
 _TEACHING = 0.15  # of a GPU's time; a CPU would train a wide network for too few epochs
-_SUITED = ("mix", "augment")
+_FOLLOWING = ("mix", "augment", *ELSEWHERE)  # what is decided only when a training begins
 
 
 @final
@@ -31,7 +31,7 @@ class Final(Recipe):
     start: Literal["inherited", "fresh"] = "inherited"  # from the search's weights, where it left any
     teacher: bool = False  # the search's heaviest network, which a time makes no better than its students
     teaching: float = 0.0  # share of the time for training a wide network, which is then imitated; 0: none
-    fixed: tuple[str, ...] = ()  # what stays as it is, however long the training
+    fixed: tuple[str, ...] = ()  # what stays as it is, however long the training and wherever from
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -53,8 +53,13 @@ def preset(effort: Effort, device: str, paper: Mapping[str, Any], images: int) -
 
 
 def given_by_hand(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a training, of which those that would follow from its length are then fixed."""
-    return {"fixed": tuple(name for name in _SUITED if name in options), **options}
+    """The options of a training, of which those that would follow from its length or start are then fixed."""
+    return {"fixed": tuple(name for name in _FOLLOWING if name in options), **options}
+
+
+def from_elsewhere(recipe: Final) -> Final:
+    """The recipe for weights learnt elsewhere: the head first, then all, the first layers least; the fixed stays."""
+    return replace(recipe, **{name: value for name, value in ELSEWHERE.items() if name not in recipe.fixed})
 
 
 def suited(recipe: Final, epochs: float, images: int, taught: bool = False) -> Final:

@@ -42,7 +42,7 @@ from sartor.engine.seeding import seeded
 from sartor.pipeline import precision
 from sartor.pipeline.context import Context
 from sartor.pipeline.cut import Cut, FitCut, Start, chosen
-from sartor.pipeline.final import suited
+from sartor.pipeline.final import Final, from_elsewhere, suited
 from sartor.pipeline.teaching import wide_teacher
 from sartor.runs.codec import encode
 from sartor.runs.directory import Run, atomic, sha256
@@ -403,8 +403,9 @@ def train(cut: Cut) -> list[str]:
         return files
     with seeded(c.seeds.number("network")):
         begin = cut.start(arch)
+    recipe, least = c.train, None
     if cut.elsewhere:
-        begin = _better(cut, arch, begin)
+        begin, recipe, least = _better(cut, arch, begin)
     net, masks, before, kept = begin.net, Masks(begin.net, begin.masks), None, "trained"
     everything = c.train.images == "all"
     if begin.inherited:
@@ -417,10 +418,10 @@ def train(cut: Cut) -> list[str]:
     teacher = begin.teacher if c.train.teacher else None
     seconds = cut.seconds if c.train.epochs or cut.seconds is not None else _left(cut)
     if teacher is None and c.train.teaching and not c.train.epochs and cut.seconds is None:
-        teacher = wide_teacher(c, net, c.train.teaching * _left(cut), before)
+        teacher = wide_teacher(c, net, c.train.teaching * _left(cut), least if before is None else before)
         seconds = _left(cut)
-    suit = partial(suited, c.train, images=len(splits.train), taught=teacher is not None) if everything else None
-    history = train_network(net, teacher, c.train, c.feed, splits, cut.run, cut.phase(arch), masks, seconds, suit)
+    suit = partial(suited, recipe, images=len(splits.train), taught=teacher is not None) if everything else None
+    history = train_network(net, teacher, recipe, c.feed, splits, cut.run, cut.phase(arch), masks, seconds, suit)
     after = None if everything else accuracy(net, c.feed, c.splits.val)
     if before is not None and after is not None and before > after:
         c.run.log(
@@ -438,22 +439,26 @@ def train(cut: Cut) -> list[str]:
     return files
 
 
-def _better(cut: Cut, arch: Arch, begin: Start) -> Start:
-    """The start that is ahead of a fresh one on validation images after a small share of the time; else a fresh one."""
+def _better(cut: Cut, arch: Arch, begin: Start) -> tuple[Start, Final, float]:
+    """The start that is ahead of a fresh one on validation images after a small share of the time; else a fresh one.
+
+    With it its recipe, and what it got right of those images.
+    """
     c, found = cut.context, {}
+    recipes = {"start": from_elsewhere(c.train), "fresh": c.train}
     with seeded(c.seeds.number("network")):
         fresh = Start(c.engine.place(cut.network(arch)))
-    short = replace(c.train, epochs=math.ceil(_SHARE * c.train.epochs))
     seconds = _SHARE * _left(cut) if not c.train.epochs else None
     for name, start in (("start", begin), ("fresh", fresh)):
-        net = copy.deepcopy(start.net)
+        net, short = copy.deepcopy(start.net), replace(recipes[name], epochs=math.ceil(_SHARE * c.train.epochs))
         train_network(net, None, short, c.feed, c.splits, cut.run, f"{name}-{cut.phase(arch)}", None, seconds)
         found[name] = accuracy(net, c.feed, c.splits.val)
     c.run.log(
         f"after {100 * _SHARE:.0f} % of the training, {found['start']:.2f} % of the validation images are right with "
         f"weights from elsewhere, {found['fresh']:.2f} % with fresh ones"
     )
-    return begin if found["start"] >= found["fresh"] else fresh
+    best = max(found, key=found.__getitem__)  # the first of equals
+    return begin if best == "start" else fresh, recipes[best], found[best]
 
 
 def _after(c: Context) -> float:

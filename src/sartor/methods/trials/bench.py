@@ -21,7 +21,7 @@ from sartor.engine.fit import Training, fit, nothing
 from sartor.engine.length import Length
 from sartor.engine.origin import Origin
 from sartor.engine.plan import seconds_per_step
-from sartor.engine.recipe import Recipe
+from sartor.engine.recipe import ELSEWHERE, Recipe
 from sartor.engine.seeding import seeded
 from sartor.methods.base import Job
 from sartor.runs.directory import Run
@@ -64,7 +64,9 @@ class Bench:
 
     @classmethod
     def of(cls, job: Job, recipe: Recipe) -> Bench:
-        """A job's."""
+        """A job's; where weights come from elsewhere, the first layers learn least."""
+        if job.origin is not None:
+            recipe = replace(recipe, first_rate=ELSEWHERE["first_rate"])
         return cls(job.space, job.feed, job.splits, job.run.path, recipe, job.seconds, job.origin)
 
     def __reduce__(self) -> tuple[Any, ...]:
