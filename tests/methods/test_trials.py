@@ -19,6 +19,7 @@ from sartor.methods.trials.bench import Bench
 from sartor.methods.trials.crew import Crew
 from sartor.methods.trials.design import dearest, draw, usage
 from sartor.predictors.likeness import fit_trials
+from sartor.runs.schema import Trial
 from sartor.solvers import solve
 from sartor.solvers.base import Problem
 
@@ -248,3 +249,26 @@ def test_where_the_end_is_near_speed_decides_how_long_a_network_is_tried(tmp_pat
 
     assert epochs(scarce) == pytest.approx(scarce.epochs / 2)  # half the speed, half the epochs
     assert epochs(plenty) == plenty.epochs
+
+
+def test_a_late_search_that_tried_three_networks_still_has_a_score(tmp_path, monkeypatch):
+    monkeypatch.setattr(bench, "seconds_per_step", lambda training, patience: 0.01)
+    job = replace(tiny.job(tmp_path), seconds=100.0)
+    made = ladder.Ladder(job, Trials(epochs=0).recipe(0), 0, 0, 3, 1, 0.5)
+    archs = (job.space.smallest, job.space.heaviest, job.space.sample(np.random.default_rng(0)))
+    made.trials = [Trial(arch.picks, 0, 50.0 + k, 1.0, 1.0, "drawn") for k, arch in enumerate(archs)]
+    _, trials, held_out = made.outcome()
+    assert [t.value is not None for t in trials] == [True] * 3
+    assert held_out == {"picks": [], "predicted": [], "measured": []}
+    made.trials.append(Trial(job.space.sample(np.random.default_rng(1)).picks, 0, 60.0, 1.0, 1.0, "drawn"))
+    assert len(made.outcome()[2]["predicted"]) == 4
+
+
+def test_a_search_that_is_late_for_its_second_rung_leaves_the_weights_of_its_first(tmp_path, monkeypatch):
+    job = tiny.job(tmp_path)
+    made = ladder.Ladder(job, Trials(epochs=1, networks=3).recipe(1), 1, 3, 2, 1, 0.5)
+    made.climb(0)
+    monkeypatch.setattr(type(job), "late", property(lambda self: True))
+    made.climb(1)
+    assert {t.rung for t in made.trials} == {0}
+    assert all((tmp_path / file).is_file() for file in made.starts())

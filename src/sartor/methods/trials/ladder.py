@@ -182,7 +182,8 @@ class Ladder:
                 self.trials = sorted([*others, *known], key=lambda t: t.rung)
                 self._save()
                 bar.to(n, f"best {max(t.accuracy for t in self.trials):.1f} %")
-        self._forget(rung)
+        if known:  # a late search may end below this rung: then those weights are the last
+            self._forget(rung)
 
     def _work(self, candidate: Candidate, rung: int) -> Work:
         before, last = self._last(candidate.arch), rung + 1 == self.rungs
@@ -225,9 +226,11 @@ class Ladder:
     def _held_out(self) -> dict[str, Any]:
         """Networks of the first rung, each predicted by a fit to others of them."""
         first = [t for t in self.trials if t.rung == 0]
+        if len(first) < 4:  # a late search ends with three: too few to leave one out
+            return {"picks": [], "predicted": [], "measured": []}
         order = self.job.seeds.rng("folds").permutation(len(first))
         predicted = np.zeros(len(first))
-        for part in np.array_split(order, _FOLDS):
+        for part in np.array_split(order, min(_FOLDS, len(first))):
             rest = [first[i] for i in np.setdiff1d(order, part)]
             predicted[part] = self._fit(rest).score.batch([first[i].picks for i in part])
         measured = [t.accuracy for t in first]
