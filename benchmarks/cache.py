@@ -75,13 +75,25 @@ def opened(folder: Path):
     return open_files(list_folder(folder), Wish(SIDE), 0)
 
 
-def epoch(images, count: int) -> float:
-    """Images a second in random order, batches of 256."""
+class Watch:
+    """Seconds on the wall and of all cores together, which tell what others on the machine take."""
+
+    def __init__(self) -> None:
+        self.wall, self.cpu = time.monotonic(), time.process_time()
+
+    def told(self, what: str, count: int) -> dict[str, float]:
+        """Images a second, and milliseconds of a core for each."""
+        wall, cpu = time.monotonic() - self.wall, time.process_time() - self.cpu
+        return {f"{what}_images_per_second": count / wall, f"{what}_core_ms_per_image": 1000 * cpu / count}
+
+
+def epoch(images, count: int, what: str) -> dict[str, float]:
+    """In random order, batches of 256."""
     order = np.random.default_rng(1).permutation(len(images))[:count]
-    begin = time.monotonic()
+    watch = Watch()
     for start in range(0, len(order), 256):
         images.pixels(order[start : start + 256])
-    return len(order) / (time.monotonic() - begin)
+    return watch.told(what, len(order))
 
 
 def main() -> None:
@@ -89,6 +101,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--folder", type=Path, default=Path("runs/cache-benchmark"))
     parser.add_argument("--decoded", type=int, default=1000, help="images that the decoder alone is timed with")
+    parser.add_argument("--name", default="cache")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     cache.LEAST = 1
@@ -100,21 +113,21 @@ def main() -> None:
     paths = list_folder(synthetic(folder, given.count)).paths
     shutil.rmtree(kept, ignore_errors=True)
 
-    begin, some = time.monotonic(), paths[: given.decoded]
+    some, watch = paths[: given.decoded], Watch()
     with ThreadPoolExecutor(workers()) as pool:
         for _ in in_order(pool, lambda path: square(path, SIDE), some):
             pass
-    decoder = len(some) / (time.monotonic() - begin)
+    told = watch.told("decoder", len(some))
 
-    memory = Memory()
+    memory, watch = Memory(), Watch()
     memory.start()
-    begin = time.monotonic()
     images = opened(folder)
-    making = len(images) / (time.monotonic() - begin)
+    told |= watch.told("making", len(images))
     memory.stop.set()
     decoded = Decoded(lambda i: square(paths[i], SIDE), (3, SIDE), images.labels, images.class_names,
                       name="decoded", digest="", threads=workers())  # fmt: skip
-    reading, again = epoch(images, given.count), epoch(decoded, min(given.count, given.decoded))
+    told |= epoch(decoded, min(given.count, given.decoded), "epoch_decoding")
+    told |= epoch(images, given.count, "epoch_from_cache")
 
     shutil.rmtree(kept)
     child = subprocess.Popen([sys.executable, __file__, "--child", "--folder", str(given.folder)])
@@ -127,15 +140,18 @@ def main() -> None:
     open_files(list_folder(folder), Wish(SIDE, tick=lambda what, n, total: todo.append(total - n)), 0)
 
     results = {
-        "images": given.count, "side": SIDE, "threads": workers(), "decoder_images_per_second": decoder,
-        "making_images_per_second": making, "making_share_of_decoder": making / decoder,
-        "epoch_from_cache_images_per_second": reading, "epoch_decoding_images_per_second": again,
-        "reading_times_faster": reading / again, "memory_beyond_the_map_mib": memory.most,
+        "images": given.count, "side": SIDE, "threads": workers(), "load_average": os.getloadavg(), **told,
+        "making_share_of_decoder": told["making_images_per_second"] / told["decoder_images_per_second"],
+        "making_share_of_decoder_by_cores": told["decoder_core_ms_per_image"] / told["making_core_ms_per_image"],
+        "reading_times_faster": told["epoch_from_cache_images_per_second"] / told["epoch_decoding_images_per_second"],
+        "reading_times_faster_by_cores":
+            told["epoch_decoding_core_ms_per_image"] / told["epoch_from_cache_core_ms_per_image"],
+        "memory_beyond_the_map_mib": memory.most,
         "killed_after": done, "left_to_do_then": todo[0] + cache._CHUNK if todo else 0,
     }  # fmt: skip
     for name, value in results.items():
-        print(f"{name:<40} {value:,.2f}" if isinstance(value, float) else f"{name:<40} {value:,}")
-    record("cache", results)
+        print(f"{name:<40} {value:,.2f}" if isinstance(value, float) else f"{name:<40} {value}")
+    record(given.name, results)
 
 
 if __name__ == "__main__":

@@ -105,6 +105,18 @@ def rates(run: Path, data: Path, given: argparse.Namespace) -> dict[str, Any]:
     return {name: {"test_accuracy": values, "mean": float(np.mean(values))} for name, values in found.items()}
 
 
+def gained(runs: list[dict[str, Any]]) -> dict[str, float]:
+    """Points that the start was worth, in the mean over the seeds that have both."""
+    found: dict[str, list[float]] = {}
+    for run in runs:
+        other = [r for r in runs if (r["task"], r["seed"]) == (run["task"], run["seed"]) and r["kind"] == "fresh"]
+        if run["kind"] == "start" and other:
+            found.setdefault(run["task"], []).append(run["test_accuracy"] - other[0]["test_accuracy"])
+    for task, points in found.items():
+        print(f"{task}: {np.mean(points):+.2f} points with weights from elsewhere, {len(points)} seeds", flush=True)
+    return {task: float(np.mean(points)) for task, points in found.items()}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="the folder with the three image sets")
@@ -140,17 +152,15 @@ def main() -> None:
                            fitted(run, data, given, given.minutes, budgets=budgets, seed=seed, start=start),
                            f"{task}, seed {seed}, {kind}")  # fmt: skip
                 runs.append({"task": task, "seed": seed, "kind": kind, **one})
-    gain = {}
-    for task in given.tasks if runs else ():
-        fresh, start = (np.mean([r["test_accuracy"] for r in runs if (r["task"], r["kind"]) == (task, kind)])
-                        for kind in ("fresh", "start"))  # fmt: skip
-        gain[task] = float(start - fresh)
-    settings = {k: str(v) if isinstance(v, Path) else v for k, v in vars(given).items() if k not in ("data", "out")}
-    for task, points in gain.items():
-        print(f"{task}: {points:+.2f} points with weights from elsewhere")
-    record(
-        given.name, {"settings": settings, "pretraining": first, "rates": tried, "fits": runs, "points_gained": gain}
-    )
+                told(given, first, tried, runs)
+    told(given, first, tried, runs)
+
+
+def told(given: argparse.Namespace, first: dict[str, Any], tried: dict[str, Any], runs: list[dict[str, Any]]) -> None:
+    """All that is known by now."""
+    settings = {k: list(v) if isinstance(v, tuple) else v for k, v in vars(given).items() if k not in ("data", "out")}
+    record(given.name, {"settings": settings, "pretraining": first, "rates": tried, "fits": runs,
+                        "points_gained": gained(runs)})  # fmt: skip
 
 
 if __name__ == "__main__":

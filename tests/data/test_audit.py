@@ -18,6 +18,7 @@ import sartor
 from sartor.cli.main import app
 from sartor.core.seeds import Seeds
 from sartor.core.task import MultiLabel
+from sartor.data.alike import Prints
 from sartor.data.audit import audit
 from sartor.data.open import open_data
 from sartor.data.sources.arrays import Arrays, from_arrays
@@ -246,3 +247,22 @@ def test_training_takes_the_balance_that_it_is_asked_for(tmp_path):
         logits, _ = outputs(net, job.feed, rare)
         found.append(logits.softmax(1)[:, 2].mean().item())
     assert found[1] > 1.1 * found[0]  # the rare class is thought of more
+
+
+@pytest.mark.parametrize(("channels", "side"), [(3, 32), (1, 15)])
+def test_only_equal_images_have_equal_hashes(channels, side):
+    rng = np.random.default_rng(0)
+    image = rng.integers(0, 250, (channels, side, side)).astype(np.uint8)
+    flat = image.reshape(-1)
+    changed = [image, image.copy()]
+    for _ in range(300):  # two values a little apart move by one against each other: no sum of a whole image sees that
+        place, other = rng.permutation(flat.size // 8 - 1)[:2] * 8 + 7
+        more = image.copy()
+        more.reshape(-1)[[place, other]] += np.array([1, 255], np.uint8)
+        changed.append(more)
+    changed += [image.transpose(0, 2, 1), image[:, ::-1], image[:, :, ::-1]]
+    exact = Prints.of(np.stack(changed)).exact
+    assert exact[0] == exact[1]
+    different = len({c.tobytes() for c in changed})
+    assert len(set(exact.tolist())) == different
+    assert Prints.of(np.stack(changed[:1])).exact[0] == exact[0]  # alone or among others

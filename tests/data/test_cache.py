@@ -53,6 +53,24 @@ def test_what_is_kept_equals_what_is_decoded(photos, monkeypatch):
     assert first.pixels(np.array([5, 2])).tolist() == plain.pixels(np.array([5, 2])).tolist()
 
 
+def test_memory_is_used_again_once_nobody_has_it(photos, monkeypatch):
+    monkeypatch.setattr(kept, "_AT_ONCE", 5 * 3 * 16 * 16)  # five images: several threads read a batch
+    images, rng, held = opened(photos), np.random.default_rng(0), []
+    monkeypatch.setenv("SARTOR_CACHE", "")
+    plain = opened(photos)
+    for _ in range(20):
+        rows = rng.permutation(39)[:23]
+        held.append((rows, images.pixels(rows)[3:, 1]))  # a part of a batch is a reason to keep all of it
+        places = {part.untyped_storage().data_ptr() for _, part in held}
+        assert len(places) == len(held)
+        assert all((part == plain.pixels(rows)[3:, 1]).all() for rows, part in held)
+        held = held[-3:]
+    ever = {part.untyped_storage().data_ptr() for _, part in held}
+    for _ in range(10):
+        ever.add(images.pixels(np.arange(23)).data_ptr())
+    assert len(ever) <= 5  # three that are held, and two in turn
+
+
 def test_another_process_gets_the_place_and_not_the_pixels(photos):
     images = opened(photos)
     sent = pickle.dumps(images)

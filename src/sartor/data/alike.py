@@ -8,8 +8,10 @@ compared, and only coefficients that correlate to 0.99 make them alike.
 
 from __future__ import annotations
 
-import hashlib
+import threading
+import zlib
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +26,9 @@ _FREQUENCIES = 8  # in either direction
 _BITS, _CORRELATION = 7, 0.99  # nearly the same: at most so many signs differ, at least so much agrees
 _MANY, _NEIGHBOURS = 100_000, 2000  # images from which on bands are wider; how many of one band an image is compared to
 _BLANK = 8  # levels of 255: images that differ by no more show nothing
+_AT_ONCE = 1 << 18  # pixels
+_SPREAD, _ALL = 0x9E3779B97F4A7C15, (1 << 64) - 1
+_ROOM = threading.local()
 _FLAT, _PLAIN = 2, 0.6  # a smaller step between neighbours is none; with more than this share of none, it is a drawing
 
 
@@ -38,26 +43,69 @@ class Prints:
 
     @classmethod
     def of(cls, pixels: NDArray[np.uint8]) -> Prints:
-        """Of images (N, C, S, S)."""
+        """Of images (N, C, S, S), so few at a time that what is computed stays in a core's cache."""
         pixels = np.ascontiguousarray(pixels)
-        exact = [hashlib.blake2b(image, digest_size=8).digest() for image in pixels]
-        flat = pixels.reshape(*pixels.shape[:2], -1)
-        blank = (flat.max(2).astype(int) - flat.min(2) <= _BLANK).all(1)
-        total, side = pixels[:, 0].astype(np.int16), pixels.shape[-1]
-        for channel in range(1, pixels.shape[1]):
+        many = max(1, _AT_ONCE // pixels.shape[-1] ** 2)
+        return cls.joined([cls._few(pixels[n : n + many]) for n in range(0, max(1, len(pixels)), many)])
+
+    @classmethod
+    def _few(cls, pixels: NDArray[np.uint8]) -> Prints:
+        count, channels, side, _ = pixels.shape
+        waves, (total, grey, steps, small) = _waves(side), _room(count, side)
+        total[...] = pixels[:, 0]
+        for channel in range(1, channels):
             total += pixels[:, channel]  # channel by channel, in small numbers: several times as fast as a sum
-        grey = total.astype(np.float32) / pixels.shape[1]
-        waves = np.cos(np.pi * np.outer(np.arange(_FREQUENCIES), np.arange(side) + 0.5) / side).astype(np.float32)
-        form = (waves @ grey @ waves.T).reshape(len(pixels), -1)[:, 1:]
+        grey[...] = total
+        columns = waves @ grey
+        exact = [_hash(image, sums) for image, sums in zip(pixels, np.ascontiguousarray(columns[:, 0]), strict=True)]
+        form = (columns @ waves.T).reshape(count, -1)[:, 1:]
         length = np.linalg.norm(form, axis=1, keepdims=True)
-        steps = np.abs(np.diff(total, axis=2)) < _FLAT * pixels.shape[1]
-        plain = np.count_nonzero(steps, axis=(1, 2)) > _PLAIN * side * (side - 1)
-        return cls(np.frombuffer(b"".join(exact), np.uint64), form / np.maximum(length, 1e-6), blank, blank | plain)
+        blank = np.ptp(total.reshape(count, -1), axis=1) <= _BLANK * channels
+        for n in np.flatnonzero(blank):  # few: the colours one by one
+            flat = pixels[n].reshape(channels, -1)
+            blank[n] = (flat.max(1).astype(int) - flat.min(1) <= _BLANK).all()
+        np.subtract(total[:, :, 1:], total[:, :, :-1], out=steps)
+        np.less(np.abs(steps, out=steps), _FLAT * channels, out=small)
+        plain = np.array([np.count_nonzero(image) for image in small]) > _PLAIN * side * (side - 1)
+        return cls(np.array(exact, np.uint64), form / np.maximum(length, channels * 1e-6), blank, blank | plain)
 
     @classmethod
     def joined(cls, parts: list[Prints]) -> Prints:
         """One after another."""
         return cls(*(np.concatenate([getattr(p, name) for p in parts]) for name in cls.__slots__))
+
+
+def _hash(image: NDArray[np.uint8], sums: NDArray[np.float32]) -> int:
+    """64 bits of an image: its bytes eight by eight, each with a weight, and the sums of its columns, which are whole.
+
+    Either alone has images that it takes for each other, such as with two bytes changed; both hardly do.
+    """
+    data = image.reshape(-1)
+    words = data[: data.size // 8 * 8].view(np.uint64)
+    rest = zlib.crc32(data[8 * len(words) :].tobytes(), zlib.crc32(sums.tobytes()))
+    return int(np.dot(words, _weights(len(words)))) ^ (rest * _SPREAD & _ALL)
+
+
+@cache
+def _waves(side: int) -> NDArray[np.float32]:
+    return np.cos(np.pi * np.outer(np.arange(_FREQUENCIES), np.arange(side) + 0.5) / side).astype(np.float32)
+
+
+def _room(many: int, side: int) -> tuple[NDArray[np.int16], NDArray[np.float32], NDArray[np.int16], Mask]:
+    """Arrays of one thread for sums of colours and the steps between them: fresh memory would take longer than both."""
+    whole, within = (many, side, side), (many, side, side - 1)
+    if not hasattr(_ROOM, "held") or _ROOM.held[0].shape != whole:
+        _ROOM.held = (np.empty(whole, np.int16), np.empty(whole, np.float32), np.empty(within, np.int16),
+                      np.empty(within, bool))  # fmt: skip
+    held: tuple[NDArray[np.int16], NDArray[np.float32], NDArray[np.int16], Mask] = _ROOM.held
+    return held
+
+
+@cache
+def _weights(count: int) -> NDArray[np.uint64]:
+    """Odd numbers without a pattern."""
+    mixed = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(_SPREAD)
+    return ((mixed ^ (mixed >> np.uint64(29))) * np.uint64(_SPREAD)) | np.uint64(1)
 
 
 @dataclass(frozen=True, slots=True)

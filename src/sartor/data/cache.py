@@ -15,6 +15,8 @@ import json
 import os
 import shutil
 import threading
+import weakref
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -34,7 +36,8 @@ from sartor.runs.directory import cache_folder
 LEAST = 2000  # files below which decoding again takes no longer than a look
 _SHARE = 0.5  # of the disk's free space that images may take
 _CHUNK = 32  # images that a thread decodes before it marks them
-_FORMAT = 1
+_AT_ONCE = 4 << 20  # bytes that a thread reads; fewer are read without another
+_FORMAT = 2
 _TO_DO, _USABLE, _UNUSABLE = 0, 1, 2
 Stamp = tuple[str, int, int]  # a file's name, its size, and when it was changed
 Result = tuple[NDArray[np.uint8], tuple[int, int]] | str  # pixels with the size that they had, or why there are none
@@ -99,11 +102,13 @@ class Cache:
         """Decode what is still to do; of every file that cannot be used, why. A second process waits for the first."""
         with self._held():
             todo, total = np.flatnonzero(self.state == _TO_DO), len(self.state)
-            told, lock = self.folder / "unusable.jsonl", threading.Lock()
+            told, lock, room = self.folder / "unusable.jsonl", threading.Lock(), threading.local()
             with told.open("a", encoding="utf-8") as log, ThreadPoolExecutor(workers()) as pool:
 
                 def work(chunk: NDArray[np.int64]) -> int:
-                    good, kept = [], []
+                    if not hasattr(room, "pixels"):  # fresh memory for every image would take a tenth of the time
+                        room.pixels = np.empty((_CHUNK, *self.pixels.shape[1:]), np.uint8)
+                    good: list[int] = []
                     for i in chunk.tolist():
                         found = decode(i)
                         if isinstance(found, str):
@@ -112,12 +117,10 @@ class Cache:
                                 log.flush()
                             self.state[i] = _UNUSABLE
                         else:
-                            kept.append(np.ascontiguousarray(found[0]))
-                            self.sizes[i] = found[1]
-                            os.pwrite(self._file, kept[-1].data, i * kept[-1].nbytes)
+                            room.pixels[len(good)], self.sizes[i] = found
                             good.append(i)
                     if good:
-                        self._print(np.array(good, np.int64), np.stack(kept))
+                        self._keep(np.array(good, np.int64), room.pixels[: len(good)])
                     return len(chunk)
 
                 done = total - len(todo)
@@ -130,19 +133,52 @@ class Cache:
 
     def read(self, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
         """A copy of some images: read, which takes a fraction of what touching the map's pages would."""
-        out = np.empty((len(rows), *self.pixels.shape[1:]), np.uint8)
+        each = max(1, _AT_ONCE // int(np.prod(self.pixels.shape[1:])))
+        shape = (len(rows), *self.pixels.shape[1:])
+        out = self._room(shape) if len(rows) > each else np.empty(shape, np.uint8)
+        parts = [slice(n, n + each) for n in range(0, len(rows), each)]
+        if len(parts) > 1:
+            list(self._readers.map(lambda part: self._read(out[part], rows[part]), parts))
+        else:
+            self._read(out, rows)
+        return out
+
+    def _room(self, shape: tuple[int, ...]) -> NDArray[np.uint8]:
+        """Memory of an earlier batch that nobody uses any more: to get fresh memory takes half as long as to read."""
+        size, held = int(np.prod(shape)), bytearray()
+        with contextlib.suppress(IndexError):
+            held = self._spare.pop()
+        if len(held) != size:
+            held = bytearray(size)
+        # Whatever is made of this array keeps it alive, as its memory is no array's own.
+        out = np.frombuffer(held, np.uint8).reshape(shape)
+        weakref.finalize(out.base, self._spare.append, held).atexit = False
+        return out
+
+    def _read(self, out: NDArray[np.uint8], rows: NDArray[np.int64]) -> None:
         size = int(np.prod(out.shape[1:]))
         for image, row in zip(out, rows.tolist(), strict=True):
             if os.preadv(self._file, [image.data], row * size) != size:
                 raise BadInput(f"{self.folder} was cut short while it was read. Delete it; images are decoded again.")
-        return out
+
+    @cached_property
+    def _spare(self) -> deque[bytearray]:
+        return deque(maxlen=2)
+
+    @cached_property
+    def _readers(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(workers(), thread_name_prefix="read")
 
     @cached_property
     def _file(self) -> int:
         return os.open(self.folder / "pixels", os.O_RDWR)
 
-    def _print(self, rows: NDArray[np.int64], pixels: NDArray[np.uint8]) -> None:
-        """What finds images again, and the mark that they are done."""
+    def _keep(self, rows: NDArray[np.int64], pixels: NDArray[np.uint8]) -> None:
+        """Pixels, what finds them again, and the mark that they are done."""
+        for part in np.split(np.arange(len(rows)), np.flatnonzero(np.diff(rows) != 1) + 1):  # neighbours at once
+            block = pixels[part[0] : part[-1] + 1]
+            if os.pwrite(self._file, block.data, int(rows[part[0]]) * pixels[0].nbytes) != block.nbytes:
+                raise BadInput(f"the disk of {self.folder} is full. Make room, or set SARTOR_CACHE to another folder.")
         found = Prints.of(pixels)
         for name in Prints.__slots__:
             getattr(self.prints, name)[rows] = getattr(found, name)

@@ -79,8 +79,12 @@ def fitted(image: Image.Image, side: int, channels: int = 3) -> NDArray[np.uint8
         small = _scaled(_flat(image), side)
     if turn is not None:
         small = small.transpose(turn)
-    array = np.asarray(small if channels == 3 else small.convert("L"), np.uint8)
-    return array.transpose(2, 0, 1) if channels == 3 else array[None]
+    if channels != 3:
+        return np.asarray(small.convert("L"), np.uint8)[None]
+    planes = np.empty((3, side * side), np.uint8)
+    for plane, colour in zip(planes, "RGB", strict=True):  # half the time of an array of all, transposed
+        plane[:] = np.frombuffer(small.tobytes("raw", colour), np.uint8)
+    return planes.reshape(3, side, side)
 
 
 def classify(images: Iterable[str | Path], model: str | Path | None = None) -> list[dict[str, Any]]:

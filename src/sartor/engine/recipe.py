@@ -16,7 +16,7 @@ from sartor.data.augment import Strength
 
 _PARTS = 4  # into which a network is divided by depth
 # For weights learnt elsewhere (`benchmarks/transfer.py`).
-ELSEWHERE: dict[str, Any] = {"first_rate": 0.3, "head_first": 0.05}
+ELSEWHERE: dict[str, Any] = {"first_rate": 0.3, "head_first": 0.1}
 
 
 @dataclass(frozen=True, kw_only=True)
