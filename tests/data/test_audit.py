@@ -255,7 +255,7 @@ def test_only_equal_images_have_equal_hashes(channels, side):
     image = rng.integers(0, 250, (channels, side, side)).astype(np.uint8)
     flat = image.reshape(-1)
     changed = [image, image.copy()]
-    for _ in range(300):  # two values a little apart move by one against each other: no sum of a whole image sees that
+    for _ in range(300):  # two values move by one against each other, often in one column
         place, other = rng.permutation(flat.size // 8 - 1)[:2] * 8 + 7
         more = image.copy()
         more.reshape(-1)[[place, other]] += np.array([1, 255], np.uint8)

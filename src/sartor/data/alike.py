@@ -27,7 +27,6 @@ _BITS, _CORRELATION = 7, 0.99  # nearly the same: at most so many signs differ, 
 _MANY, _NEIGHBOURS = 100_000, 2000  # images from which on bands are wider; how many of one band an image is compared to
 _BLANK = 8  # levels of 255: images that differ by no more show nothing
 _AT_ONCE = 1 << 18  # pixels
-_SPREAD, _ALL = 0x9E3779B97F4A7C15, (1 << 64) - 1
 _ROOM = threading.local()
 _FLAT, _PLAIN = 2, 0.6  # a smaller step between neighbours is none; with more than this share of none, it is a drawing
 
@@ -76,14 +75,8 @@ class Prints:
 
 
 def _hash(image: NDArray[np.uint8], sums: NDArray[np.float32]) -> int:
-    """64 bits of an image: its bytes eight by eight, each with a weight, and the sums of its columns, which are whole.
-
-    Either alone has images that it takes for each other, such as with two bytes changed; both hardly do.
-    """
-    data = image.reshape(-1)
-    words = data[: data.size // 8 * 8].view(np.uint64)
-    rest = zlib.crc32(data[8 * len(words) :].tobytes(), zlib.crc32(sums.tobytes()))
-    return int(np.dot(words, _weights(len(words)))) ^ (rest * _SPREAD & _ALL)
+    """64 bits: a checksum of the bytes, and one of the columns' sums (whole numbers), which is no function of it."""
+    return zlib.crc32(image.data) << 32 | zlib.crc32(sums.data)
 
 
 @cache
@@ -99,13 +92,6 @@ def _room(many: int, side: int) -> tuple[NDArray[np.int16], NDArray[np.float32],
                       np.empty(within, bool))  # fmt: skip
     held: tuple[NDArray[np.int16], NDArray[np.float32], NDArray[np.int16], Mask] = _ROOM.held
     return held
-
-
-@cache
-def _weights(count: int) -> NDArray[np.uint64]:
-    """Odd numbers without a pattern."""
-    mixed = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(_SPREAD)
-    return ((mixed ^ (mixed >> np.uint64(29))) * np.uint64(_SPREAD)) | np.uint64(1)
 
 
 @dataclass(frozen=True, slots=True)
