@@ -259,7 +259,7 @@ def test_a_late_search_that_tried_three_networks_still_has_a_score(tmp_path, mon
     made.trials = [Trial(arch.picks, 0, 50.0 + k, 1.0, 1.0, "drawn") for k, arch in enumerate(archs)]
     _, trials, held_out = made.outcome()
     assert [t.value is not None for t in trials] == [True] * 3
-    assert held_out == {"picks": [], "predicted": [], "measured": []}
+    assert held_out is None
     made.trials.append(Trial(job.space.sample(np.random.default_rng(1)).picks, 0, 60.0, 1.0, 1.0, "drawn"))
     assert len(made.outcome()[2]["predicted"]) == 4
 

@@ -217,17 +217,17 @@ class Ladder:
 
     # what it taught --------------------------------------------------------------------------------
 
-    def outcome(self) -> tuple[Quadratic, tuple[Trial, ...], dict[str, Any]]:
+    def outcome(self) -> tuple[Quadratic, tuple[Trial, ...], dict[str, Any] | None]:
         """The score; the trials with what each network is worth after all of them; how well the score ranks."""
         fitted = self._fit(self.trials)
         valued = (replace(t, value=float(v)) for t, v in zip(self.trials, fitted.values, strict=True))
         return fitted.score, tuple(valued), self._held_out()
 
-    def _held_out(self) -> dict[str, Any]:
+    def _held_out(self) -> dict[str, Any] | None:
         """Networks of the first rung, each predicted by a fit to others of them."""
         first = [t for t in self.trials if t.rung == 0]
         if len(first) < 4:  # a late search ends with three: too few to leave one out
-            return {"picks": [], "predicted": [], "measured": []}
+            return None
         order = self.job.seeds.rng("folds").permutation(len(first))
         predicted = np.zeros(len(first))
         for part in np.array_split(order, min(_FOLDS, len(first))):

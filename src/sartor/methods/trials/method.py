@@ -81,7 +81,7 @@ class Trials(Method):
                 ladder.climb(rung)
         score, trials, held_out = ladder.outcome()
         found = None
-        if len(held_out["measured"]) > 2:
+        if held_out is not None:
             found = quality(held_out["predicted"], held_out["measured"], job.seeds.rng("bootstrap"))
         facts = {"trials": encode(trials), "held_out": held_out}
         return Found(score, f"% {job.task.outcome}", found, facts, ladder.starts())
