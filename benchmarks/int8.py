@@ -1,27 +1,105 @@
-"""Finished runs in 32 and in 8 bits: accuracy on the test images, size, and the median call under every runtime here.
+"""The same latency budget in float32 and with `--precision auto`: accuracy, size, and the median call of every runtime.
 
-python benchmarks/int8.py RUN ...
+    python benchmarks/int8.py --data $SARTOR_TEST_DATA --out runs/int8 [--only digits]
 
-A run's network is quantised as `--precision auto` would (on training images, in the way that validation images like
-best). All forms and runtimes are timed in one sitting, interleaved, one thread and one image a call.
+On parts of CIFAR-10 and of 20 classes of Tiny-ImageNet, at 32 pixels, and on digits. One fit in float32 a data set,
+which learns about networks that fit the budget in float32; the same search is then solved with `auto`: what the two
+deliver differs by the precision alone, and the search favours float32. Trainings have fixed epochs, so that on a busy
+machine they only take longer. Every network delivered is then quantised as `auto` would, and all its forms are timed
+under all runtimes that are here in one sitting, interleaved, one thread and one image a call. `room` says, without any
+training, how much computation fits into a budget in each precision, as built and timed.
 """
 
 import argparse
 import tempfile
+import zipfile
 from pathlib import Path
 
 import numpy as np
 from _record import record
+from PIL import Image
 
+import sartor
 from sartor.core.errors import SartorError
 from sartor.core.registry import RUNTIMES
+from sartor.core.task import Task
+from sartor.costs.base import Occasion, cache_folder
+from sartor.costs.latency.calibration import fit
+from sartor.costs.latency.cost import Latency, as_deployed
+from sartor.costs.macs import Macs
 from sartor.deploy.timing import Here, interleaved, interval, polished
 from sartor.pipeline.context import reopened
 from sartor.pipeline.precision import LOSS, as_int8, shares
 from sartor.runs.directory import search_of
 from sartor.runs.progress import Reporter
+from sartor.solvers import solve
+from sartor.solvers.base import Problem
+from sartor.spaces.edge.space import Edge
 
 ROUNDS, VISIT = 25, 0.02
+ROOM = (0.15, 0.3, 0.6, 1.2)  # ms
+SIDE, TRAINED, TESTED = 32, 2500, 2000
+BUDGETS = {"digits": "0.05ms", "cifar10": "0.15ms", "tinyimagenet20": "0.15ms"}
+METHOD = {"name": "trials", "networks": 6, "rungs": 1, "epochs": 1, "processes": 1}
+RECIPE = {"epochs": 6, "batch": 64, "lr": 0.1, "weight_decay": 5e-4, "augment": "light"}
+PRICING = {"latency": {"sample": 90, "rounds": 8}}
+
+
+def cifar10(folder: Path):
+    """Its first test images, and training images."""
+    parts = [np.load(folder / f"cifar10_{name}.npz") for name in ("train_part0", "test_part0")]
+    found = [[part[key] for key in part.files] for part in parts]
+    pairs = [sorted(arrays, key=lambda a: -a.ndim) for arrays in found]  # pixels, then labels
+    x = np.concatenate([pairs[0][0][:TRAINED], pairs[1][0][:TESTED]])
+    return x, np.concatenate([pairs[0][1][:TRAINED], pairs[1][1][:TESTED]]).ravel()
+
+
+def tinyimagenet20(folder: Path):
+    """As many images of every class, made smaller."""
+    x, y, most = [], [], (TRAINED + TESTED) // 20
+    classes, counts = {}, {}
+    for name in ("train_a", "train_b", "val"):
+        with zipfile.ZipFile(folder / f"{name}.zip") as archive:
+            for entry in sorted(n for n in archive.namelist() if n.lower().endswith((".jpg", ".jpeg"))):
+                label = classes.setdefault(entry.split("/")[-2], len(classes))
+                if counts.get(label, 0) < most:
+                    counts[label] = counts.get(label, 0) + 1
+                    with archive.open(entry) as file:
+                        x.append(np.asarray(Image.open(file).convert("RGB").resize((SIDE, SIDE), Image.Resampling.BOX)))
+                    y.append(label)
+    return np.stack(x), np.array(y)
+
+
+def delivered(name: str, folder: Path, out: Path) -> dict[str, Path]:
+    """Two runs of one search: in float32, and with `auto`."""
+    source: Path | str = name
+    if name != "digits":
+        source = out / f"{name}.npz"
+        if not source.exists():
+            x, y = {"cifar10": cifar10, "tinyimagenet20": tinyimagenet20}[name](folder / name)
+            out.mkdir(parents=True, exist_ok=True)
+            np.savez(source, x=x, y=y)
+    share, method, recipe = TESTED / (TRAINED + TESTED), METHOD, RECIPE
+    if name == "digits":  # are few and small
+        share, method, recipe = 0.3, METHOD | {"networks": 10, "rungs": 2}, RECIPE | {"epochs": 48, "batch": 32}
+    run = sartor.fit(
+        str(source), out=out / name, latency=BUDGETS[name], effort="thorough", device="cpu", test=share,
+        method=method, train=recipe, costs=PRICING, precision="float32", quiet=True,
+    )  # fmt: skip
+    auto = sartor.solve(run.path, latency=BUDGETS[name], precision="auto", quiet=True)
+    return {"float32": run.path, "auto": auto.path}
+
+
+def told(path: Path) -> dict:
+    """What a run's certificate says of the network that it delivers."""
+    c = sartor.load(path).certificate
+    both, verified = c.get("precision"), c["costs"]["latency"]
+    return {
+        "network": c["architecture"]["string"] if "string" in c["architecture"] else c["architecture"],
+        "deployed": "int8" if both and both["used"] else "float32", "why": both and both["why"],
+        "test": c["accuracy"]["test"], "latency_ms": verified["measured"],
+        "macs": c["costs"]["macs"]["measured"],
+    }  # fmt: skip
 
 
 def workloads(files, network, shape):
@@ -40,19 +118,17 @@ def workloads(files, network, shape):
 
 
 def measured(path: Path) -> dict:
-    """One run."""
-    from sartor.api.result import load
-
+    """One run's network in both forms."""
     context, _ = reopened(search_of(path), Reporter(), trusted=True)
     source = path / "model/model.onnx"
     found = as_int8(context, source)
     with tempfile.TemporaryDirectory() as folder:
         files = {"float32": source, "int8": Path(folder) / "model_int8.onnx"}
         files["int8"].write_bytes(found.graph)
-        made, missing = workloads(files, context.deployed(load(path, trust_code=True).model), context.shape)
+        made, missing = workloads(files, context.deployed(sartor.load(path, trust_code=True).model), context.shape)
         times = polished(interleaved(Here(made), list(made), ROUNDS, VISIT, np.random.default_rng(0)))
         result = {
-            "data": context.images.name, "image": context.task.image, "way": str(found.way),
+            "image": context.task.image, "way": str(found.way),
             "validation": {"float32": found.wanted, "int8": found.shares[found.way]},
             "test": {form: shares(context, file, context.splits.test) for form, file in files.items()},
             "test_images": len(context.splits.test),
@@ -64,20 +140,70 @@ def measured(path: Path) -> dict:
     faster = ms["onnxruntime int8"] < ms["onnxruntime float32"]
     return result | {
         "lost": result["test"]["float32"] - result["test"]["int8"],
+        "int8_is_faster": faster,
         "auto": "int8" if faster and found.wanted - found.shares[found.way] <= LOSS else "float32",
     }
 
 
+def room() -> dict:
+    """The network that computes most inside a budget, by each precision's table, built and timed; the tables' errors.
+
+    Beside its own table, 8 bits are predicted by a line through the other one, from the same networks.
+    """
+    task, costs = Task(10, SIDE), {"float32": Latency(**PRICING["latency"])}
+    space, shape = Edge().fitted(task), (task.channels, SIDE, SIDE)
+    costs["int8"] = costs["float32"].small()
+    tables = {name: cost.table(space, task, cache=cache_folder()) for name, cost in costs.items()}
+    macs, small = Macs().table(space, task).form, tables["int8"].calibration
+    line = fit(tables["float32"].form.batch(small["networks"]).tolist(), small["measured_ms"])
+    errors = {name: table.calibration["held_out_median_error"] for name, table in tables.items()}
+    found: dict = {
+        "held_out_median_error": errors | {"int8 by a line through float32": float(np.median(np.abs(line.left_out)))},
+        "calibration_ms": {name: table.calibration["measured_ms"] for name, table in tables.items()},
+    }
+    for budget in ROOM:
+        found[f"{budget} ms"] = {}
+        for name, cost in costs.items():
+            arch = solve(Problem(macs, (tables[name].limit(budget), *space.rules))).arch
+            ms = cost.measure(as_deployed(space, arch, task), shape, Occasion(table=tables[name])).value
+            one = found[f"{budget} ms"][name] = {"network": space.describe(arch), "macs": macs(arch), "measured_ms": ms}
+            print(budget, name, one)
+    return found
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("runs", nargs="+", type=Path)
-    parser.add_argument("--out", type=Path)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--out", type=Path, default=Path("runs/int8"))
+    parser.add_argument("--only", choices=[*BUDGETS, "room"], action="append")
     given = parser.parse_args()
-    results = {}
-    for path in given.runs:
-        results[path.name] = measured(path)
-        print(path, results[path.name])
-    print(record("int8", results, given.out))
+    results: dict = {"settings": {"method": METHOD, "train": RECIPE, "trained": TRAINED, "tested": TESTED}}
+    wanted = given.only or [*BUDGETS, "room"]
+    if "room" in wanted:
+        results["room"] = room()
+        record("int8", results)
+    for name in [n for n in wanted if n != "room"]:
+        runs = delivered(name, given.data, given.out)
+        found = results[name] = {
+            "budget": BUDGETS[name],
+            **{kind: told(path) | {"forms": measured(path)} for kind, path in runs.items()},
+        }
+        found["gained"] = found["auto"]["test"] - found["float32"]["test"]
+        for kind in runs:
+            one, forms = found[kind], found[kind]["forms"]
+            print(
+                f"{name} {BUDGETS[name]} {kind}: {one['test']:.2f} % in {one['deployed']}, {one['latency_ms']:.3f} ms"
+            )
+            print(f"  {one['macs'] / 1e6:.1f} M MACs; both forms: {forms['test']} %, {forms['bytes']} bytes")
+            print(f"  {forms['median_ms']} ms")
+        record("int8", results)
+    each = [found for found in results.values() if "gained" in found]
+    if not each:
+        return
+    lost = [found[kind]["forms"]["lost"] for found in each for kind in ("float32", "auto")]
+    print(
+        f"auto beats float32 on {sum(f['gained'] > 0 for f in each)} of {len(each)}; int8 loses {max(lost):.2f} at most"
+    )
 
 
 if __name__ == "__main__":
