@@ -17,14 +17,31 @@ from PIL import Image
 
 from sartor.api.result import load
 from sartor.cli import show
-from sartor.cli.main import app
+from sartor.cli.main import _first_process, app
 from sartor.core.errors import BadInput
 from sartor.data.open import open_data
 from sartor.runs.directory import read_file
 from sartor.runs.schema import FrontierFile
 from sartor.version import __version__
 
+FIRST = {
+    "alone": ({}, True),
+    "torchrun": ({"RANK": "1", "LOCAL_RANK": "0", "GROUP_RANK": "1"}, False),
+    "Fabric's own processes": ({"LOCAL_RANK": "1"}, False),
+    "Fabric's own, on the second machine": ({"NODE_RANK": "1", "LOCAL_RANK": "0"}, False),
+    "srun": ({"SLURM_PROCID": "3", "SLURM_LOCALID": "0"}, False),
+    "the first of srun": ({"SLURM_PROCID": "0"}, True),
+}
 GOLDEN = Path(__file__).parents[1] / "golden/cli.json"
+
+
+@pytest.mark.parametrize("who", FIRST)
+def test_only_the_first_process_prints_the_result(who, monkeypatch):
+    for name in ("RANK", "LOCAL_RANK", "NODE_RANK", "SLURM_PROCID"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in FIRST[who][0].items():
+        monkeypatch.setenv(name, value)
+    assert _first_process() is FIRST[who][1]
 
 
 def photos(folder, classes=2, count=4):

@@ -2,6 +2,8 @@
 
 import re
 import sys
+from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from sartor.core.errors import BadInput, MissingDependency, SartorError
 from sartor.core.registry import RUNTIMES
 from sartor.deploy.module import Deployed, evaluating
 from sartor.deploy.runtimes.litert import LiteRt
+from sartor.pipeline.publish import publish
 from sartor.runs.directory import Run
 from sartor.runs.schema import ExportFile, Preprocessing
 
@@ -69,6 +72,44 @@ def test_the_snippets_of_the_card_run(run, monkeypatch):
         names = {}
         exec(code, names)
         np.testing.assert_allclose(names["logits"], expected, atol=1e-3)
+
+
+def test_the_hubs_folder_is_whole_and_goes_up(run, monkeypatch):
+    """Up to the upload, which a stand-in for the hub's client takes."""
+    sent = {}
+
+    class Api:
+        def create_repo(self, name, *, private, exist_ok):
+            assert exist_ok
+            return f"https://huggingface.co/{name}" + ("?private" if private else "")
+
+        def upload_folder(self, *, repo_id, folder_path, commit_message):
+            sent[repo_id] = {
+                p.relative_to(folder_path).as_posix(): p for p in Path(folder_path).rglob("*") if p.is_file()
+            }
+
+    client = ModuleType("huggingface_hub")
+    client.HfApi = Api
+    monkeypatch.setitem(sys.modules, "huggingface_hub", client)
+    assert publish(run, "hf://ada/links", private=True) == "https://huggingface.co/ada/links?private"
+    files = sent["ada/links"]
+    assert {"README.md", "certificate.json", "model.onnx", "predict.py", "labels.json", "litert/model.tflite"} <= {
+        *files
+    }
+    assert files["README.md"].read_text(encoding="utf-8").startswith("---\npipeline_tag: image-classification\n")
+    assert files["weights.safetensors"].read_bytes() == (run / "model/weights.safetensors").read_bytes()
+    assert sartor.verify(run).holds
+    monkeypatch.setattr(Api, "upload_folder", lambda self, **given: (_ for _ in ()).throw(OSError("no route")))
+    with pytest.raises(SartorError, match=r"hub could not be uploaded to hf://ada/links: no route. Log in"):
+        publish(run, "hf://ada/links")
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    (run / "hub/README.md").unlink()
+    with pytest.raises(MissingDependency, match=r"sartor\[hub\]"):
+        publish(run, "hf://ada/links")
+    assert (run / "hub/README.md").is_file()  # to be uploaded by hand
+    for wrong in ("ada/links", "hf://ada", "hf://ada/b/c", "https://huggingface.co/ada/links"):
+        with pytest.raises(BadInput, match="hf://USER/NAME"):
+            publish(run, wrong)
 
 
 def test_what_cannot_be_exported_changes_nothing(run, monkeypatch):

@@ -1,4 +1,4 @@
-"""`sartor export`: a finished network in the forms of other runtimes."""
+"""`sartor export` and `sartor publish`: a finished network in the forms of other runtimes, and on a hub."""
 
 from __future__ import annotations
 
@@ -27,6 +27,18 @@ def export(
     folder = write(run, to=to.split(","), data=data, trust_code=trust_code, quiet=quiet or None)
     found = Run(Path(run)).load(ExportFile)
     show.emit(found, as_json, lambda: view(found, folder))
+
+
+@app.command()
+def publish(
+    run: RunPath,
+    to: Annotated[str, typer.Option(help="Where: hf://USER/NAME.")],
+    private: Annotated[bool, typer.Option(help="For you alone.")] = False,
+) -> None:
+    """The folder that a model hub expects, RUN/hub, and its upload."""
+    from sartor.pipeline.publish import publish as upload
+
+    print(upload(Path(run), to, private))
 
 
 def view(found: ExportFile, folder: Path) -> show.View:

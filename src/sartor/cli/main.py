@@ -318,7 +318,9 @@ def _explain(error: BaseException, stopped: int) -> None:
 
 
 def _first_process() -> bool:
-    return os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) == "0"
+    """Of all that share the work, as torchrun, SLURM or Fabric's own launcher number them."""
+    names = ("RANK",) if "RANK" in os.environ else ("LOCAL_RANK", "NODE_RANK", "SLURM_PROCID")
+    return all(os.environ.get(name, "0") == "0" for name in names)
 
 
 def _told_by_first(parent: int) -> bool:

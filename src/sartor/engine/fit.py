@@ -302,7 +302,10 @@ def _save(t: Training, state: dict[str, Any], epoch: int, batch: int, history: H
         t.within.unlink(missing_ok=True)
         if history:
             named = {f"{t.run.inside}{t.name}/{name}": value for name, value in history[-1].items()}
-            t.engine.fabric.log_dict(named, step=epoch)
+            try:
+                t.engine.fabric.log_dict(named, step=epoch)
+            except Exception as error:  # whatever a logging service raises: it must not end a training
+                t.run.reporter.say(f"  the curves of epoch {epoch} could not be logged: {error}")
     t.engine.barrier()
 
 

@@ -30,7 +30,7 @@ from sartor.runs.schema import ExportFile, Preprocessing, SplitsFile
 FORMS = {"openvino": "openvino", "litert": "litert", "torchscript": "torch"}  # and whose runtime makes and runs each
 MOST = 1e-3  # by how much a probability may differ
 _IMAGES = 100
-_COPIED = ("model.onnx", "model_int8.onnx", "labels.json", "labels.txt", "preprocessing.json", "predict.py")
+COPIED = ("model.onnx", "model_int8.onnx", "labels.json", "labels.txt", "preprocessing.json", "predict.py")
 
 
 def export(
@@ -64,7 +64,7 @@ def export(
                     "version": runtime.version(), "bytes": sum(p.stat().st_size for p in files),
                 }  # fmt: skip
                 run.reporter.say(f"  {name}: a probability differs by {off:.1e} at most on {len(images)} images")
-            for name in _COPIED:
+            for name in COPIED:
                 if (run.path / "model" / name).is_file():
                     shutil.copyfile(run.path / "model" / name, Path(tmp) / name)
             shutil.rmtree(folder, ignore_errors=True)  # all of them are good: now they take the place of older ones
