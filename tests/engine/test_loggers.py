@@ -4,10 +4,14 @@ import sys
 from types import ModuleType, SimpleNamespace
 
 import pytest
+import tiny
+from torch import nn
 
 from sartor.core.errors import BadInput, MissingDependency
 from sartor.engine.device import Engine
-from sartor.engine.loggers import LOGGERS, made_loggers
+from sartor.engine.fit import Training, fit
+from sartor.engine.loggers import LOGGERS, Curves, made_loggers
+from sartor.engine.recipe import Recipe
 from sartor.pipeline.options import from_mapping
 
 EPOCHS = [{"final/loss": 2.0, "final/accuracy": 10.0}, {"final/loss": 1.5, "final/accuracy": 40.0}]
@@ -78,3 +82,25 @@ def test_a_logger_that_is_not_there_is_refused_before_anything_is_opened(monkeyp
     chosen = from_mapping({"data": "digits", "logger": "none"})
     assert "logger" not in chosen.to_mapping()  # another one does not make another run
     assert made_loggers("none", "runs/a") == []
+
+
+class _Unreachable(Curves):
+    package = "nowhere"
+
+    def log_metrics(self, metrics, step=None):
+        raise OSError(f"no route for {', '.join(metrics)}")
+
+
+def test_a_service_that_fails_costs_the_curves_and_not_the_training(tmp_path, monkeypatch):
+    job, said = tiny.job(tmp_path), []
+    monkeypatch.setattr(job.run.reporter, "say", said.append)
+    job.engine.fabric._loggers = [_Unreachable(tmp_path)]
+    net = job.engine.place(
+        nn.Sequential(nn.Flatten(), nn.Linear(job.task.channels * job.task.image**2, job.task.classes))
+    )
+    recipe = Recipe(epochs=1, batch=12, lr=0.05, augment="light")
+    loss = lambda x, y, rng: {"loss": job.task.loss(net(x), y, 0.0)}  # noqa: E731
+    history = fit(Training("phase", net, loss, recipe, job.feed, job.splits.train, job.run.sub("cuts/a")))
+    assert len(history) == 1
+    (told,) = (line for line in said if "curves" in line)
+    assert told.startswith("  the curves of epoch 1 could not be logged: no route for cuts/a/phase/loss")
