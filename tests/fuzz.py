@@ -21,7 +21,7 @@ import sartor
 from sartor.cli import main as cli
 from sartor.compression import order as compressing
 from sartor.core.errors import SartorError
-from sartor.pipeline import order, stages
+from sartor.pipeline import decision, order
 from sartor.runs.directory import Run, sha256
 from sartor.runs.progress import Reporter
 
@@ -210,7 +210,7 @@ def up_to_the_decision():
         raise Stopped(sum(p.numel() for p in context.net.parameters()))
 
     kept = order.finish, compressing.begin
-    order.finish, compressing.begin = stages.decide, stop
+    order.finish, compressing.begin = decision.decide, stop
     try:
         yield
     finally:

@@ -26,7 +26,7 @@ from sartor.data.split import split
 from sartor.engine.evaluate import accuracy, outputs
 from sartor.engine.network import train_network
 from sartor.engine.recipe import Recipe
-from sartor.pipeline import stages
+from sartor.pipeline import training
 from sartor.report.build import build
 from sartor.runs.directory import Run
 from sartor.runs.progress import Reporter
@@ -185,7 +185,7 @@ def test_prints_taken_while_decoding_are_those_of_the_pixels(photos):
 def test_accuracy_is_also_told_by_class_and_without_leaks(tmp_path):
     job, net = tiny.job(tmp_path), nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
     c = SimpleNamespace(feed=job.feed, splits=job.splits, task=job.task, run=job.run, images=job.feed.images)
-    plain = stages._tested(c, job.run, net, True)
+    plain = training._tested(c, job.run, net, True)
     assert plain["test_accuracy"] == accuracy(net, job.feed, job.splits.test)
     assert "unseen_accuracy" not in plain
     right = {
@@ -197,7 +197,7 @@ def test_accuracy_is_also_told_by_class_and_without_leaks(tmp_path):
     leaked = job.splits.test[:4]
     found = audit(job.feed.images, job.splits)
     job.run.save(type(found)(**{**vars(found), "leaks": tuple(leaked.tolist())}))
-    assert stages._tested(c, job.run, net, False)["unseen_accuracy"] == accuracy(net, job.feed, job.splits.test[4:])
+    assert training._tested(c, job.run, net, False)["unseen_accuracy"] == accuracy(net, job.feed, job.splits.test[4:])
 
 
 def test_a_run_keeps_the_audit_and_its_report_tells_it(finished, tmp_path):

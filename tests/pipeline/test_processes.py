@@ -20,12 +20,12 @@ sys.path.insert(0, sys.argv[1])
 import tiny
 from sartor.pipeline import context as contexts
 from sartor.pipeline import order as pipeline
-from sartor.pipeline import stages
+from sartor.pipeline import stages, training
 from sartor.runs.progress import Reporter
 
 data, out, said = (Path(a) for a in sys.argv[2:])
 mine = {}
-search, solve, train = stages.search, contexts.solve, stages.train_network
+search, solve, train = stages.search, contexts.solve, training.train_network
 
 
 def searched(cut, prepared=None):
@@ -51,7 +51,7 @@ def trained(net, *more):
     return history
 
 
-stages.search, contexts.solve, stages.train_network = searched, solved, trained
+stages.search, contexts.solve, training.train_network = searched, solved, trained
 chosen = tiny.given(data, {"params": "150K"}, devices=2)
 path = pipeline.fit(chosen, out, Reporter())
 mine["picks"] = list(stages.chosen(pipeline.Run(path)).picks)

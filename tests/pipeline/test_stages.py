@@ -13,7 +13,7 @@ from sartor.core.quadratic import Limit, Quadratic
 from sartor.core.units import TIME
 from sartor.costs.base import CostTable, Measured
 from sartor.engine.recipe import Recipe
-from sartor.pipeline import stages
+from sartor.pipeline import decision, training
 from sartor.pipeline.final import Final, suited
 from sartor.pipeline.options import Fit, Plug
 from sartor.runs.directory import Run
@@ -32,7 +32,7 @@ def test_of_equal_scores_under_several_budgets_the_cheapest_is_taken(seed):
     best = [a for a in every if goal(a) == 1.0 and all(limit.holds(a) for limit in limits)]
     dearest = max(best, key=latency)
     tables = {"latency": SimpleNamespace(form=latency), "params": SimpleNamespace(form=params)}
-    found = stages._thrifty(cut, goal, tables, Solution(dearest, 1.0, 1.0, "milp"))
+    found = decision._thrifty(cut, goal, tables, Solution(dearest, 1.0, 1.0, "milp"))
     assert found.score == 1.0
     assert latency(found.arch) == pytest.approx(min(map(latency, best)))
 
@@ -105,13 +105,13 @@ def decided(monkeypatch):
     """What a decision about a stub comes to: the network, and the tables that it is told with."""
     found = {}
     monkeypatch.setattr(
-        stages,
+        decision,
         "_write_decision",
         lambda cut, goal, tables, solution, arch: found.update(arch=arch, tables=tables, solution=solution),
     )
 
     def of(cut):
-        stages.decide(cut)
+        decision.decide(cut)
         return found["arch"].picks[0], found["tables"]["time"], found["solution"]
 
     return of
@@ -174,18 +174,18 @@ def test_a_network_that_was_tried_and_is_worth_more_than_the_optimum_promises(de
 def test_a_network_that_replaces_another_is_trained_half_as_long_at_least(tmp_path, monkeypatch):
     """Its time is used up by the one that turned out to be over the budget."""
     run, said = Run(tmp_path), []
-    monkeypatch.setattr(stages, "chosen", lambda run: Arch((0,)))
+    monkeypatch.setattr(training, "chosen", lambda run: Arch((0,)))
     clock = SimpleNamespace(seconds=100.0, left=0.0)
     asked = SimpleNamespace(precision="float32")
     context = SimpleNamespace(clock=clock, run=SimpleNamespace(log=said.append), options=asked)
     cut = SimpleNamespace(run=run, context=context, phase=lambda arch: "network-b")
-    assert stages._left(cut) == pytest.approx(10)  # a tenth of the time, where the search took too long
+    assert training._left(cut) == pytest.approx(10)  # a tenth of the time, where the search took too long
     run.write("search/network-a.plan.json", {"seconds": 60.0})
     run.write("search/network-b.plan.json", {"seconds": 500.0})  # its own, begun before an interruption
-    assert stages._left(cut) == 30
+    assert training._left(cut) == 30
     assert "longer than" in said[-1]
     clock.left = 80.0
-    assert stages._left(cut) == 68
+    assert training._left(cut) == 68
 
 
 def test_images_are_varied_the_more_the_fewer_there_are_and_the_more_often_each_is_seen():

@@ -11,7 +11,7 @@ from sartor.core.errors import BadInput
 from sartor.engine.device import Engine
 from sartor.engine.network import train_network
 from sartor.engine.recipe import Recipe
-from sartor.pipeline import stages, teaching
+from sartor.pipeline import teaching, training
 from sartor.pipeline.context import open_context
 from sartor.pipeline.final import Final, preset
 from sartor.pipeline.options import from_mapping
@@ -63,7 +63,7 @@ def test_a_student_learns_from_a_teacher_alone(taught):
 
 
 def test_where_time_is_the_budget_a_gpu_teaches_and_the_run_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(stages, "_left", lambda cut: 2.0)
+    monkeypatch.setattr(training, "_left", lambda cut: 2.0)
     told = {name: preset("standard", name, {}, 8000)["teaching"] for name in ("cpu", "cuda")}
     assert told["cpu"] == 0 and 0 < told["cuda"] < 0.5
     assert "teaching" not in preset("thorough", "cuda", {}, 8000)  # the papers have no such network

@@ -25,7 +25,7 @@ from sartor.deploy.runtimes.torch import Torch
 from sartor.deploy.targets import link, ssh
 from sartor.deploy.targets.base import target_of
 from sartor.deploy.targets.ssh import Ssh, There
-from sartor.pipeline import stages
+from sartor.pipeline import decision
 from sartor.runs.directory import read_file
 from sartor.runs.schema import ScoreFile
 from sartor.solvers import solve
@@ -140,7 +140,7 @@ def test_a_host_that_vanishes_loses_nothing(server, tmp_path, monkeypatch):
 def test_two_targets_in_one_run_are_both_kept_and_the_answer_is_that_of_an_exhaustive_search(
     server, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(stages, "_SPARE", 0)  # the first network that fits will do
+    monkeypatch.setattr(decision, "_SPARE", 0)  # the first network that fits will do
     monkeypatch.setattr(ssh, "_REPEATS", 0)  # tests run beside each other: no round is calm
     core = max(os.sched_getaffinity(0))
     board = f"{server.address}&cores={core}"

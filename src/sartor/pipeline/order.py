@@ -11,7 +11,7 @@ from typing import Any
 from sartor.core.errors import BadInput, MissingDependency, RunError
 from sartor.core.registry import COSTS
 from sartor.costs.base import Cost
-from sartor.pipeline import stages
+from sartor.pipeline import decision, stages, training
 from sartor.pipeline.context import Context, open_context, record, reopened
 from sartor.pipeline.cut import Cut, FitCut
 from sartor.pipeline.options import Fit, Plug
@@ -35,7 +35,7 @@ def fit(options: Fit, out: Path, reporter: Reporter | None = None) -> Path:
         begin(context)
         prepared = None if cut.run.done("search") else context.method.prepare(context.job())
         price(cut)
-        stages.check(cut)
+        decision.check(cut)
         names = (context.config()[group]["name"] for group in ("method", "space"))
         cut.run.stage("search", lambda: stages.search(cut, prepared), f"search: {' on '.join(names)}")
         finish(cut)
@@ -67,7 +67,7 @@ def solve(
         _price_more(cut)
         if target is not None:
             stages.same_device(cut)
-        stages.check(cut)
+        decision.check(cut)
         finish(cut) if train else decide(cut)
     return cut.run.path
 
@@ -127,7 +127,7 @@ def check(cut: Cut) -> None:
 
 def decide(cut: Cut) -> None:
     """The stage that chooses the network, built and measured as far as a budget is measured."""
-    cut.run.stage("solve", lambda: stages.decide(cut), "solve: the best network inside the budget")
+    cut.run.stage("solve", lambda: decision.decide(cut), "solve: the best network inside the budget")
 
 
 def until_it_fits(cut: Cut) -> None:
@@ -135,12 +135,12 @@ def until_it_fits(cut: Cut) -> None:
     run = cut.run
     for _ in range(_ROUNDS):
         decide(cut)
-        run.stage("train", lambda: stages.train(cut), "train: the chosen network")
+        run.stage("train", lambda: training.train(cut), "train: the chosen network")
         run.stage("export", lambda: stages.export(cut), "export: ONNX, weights, labels, preprocessing")
         run.stage("verify", lambda: stages.verify(cut), "verify: the network as deployed, on this machine")
         if run.load(VerifyFile).fits:
             return
-        stages.learn(cut)
+        decision.learn(cut)
         run.forget(_AGAIN)
     raise RunError(
         f"after {_ROUNDS} rounds the network still measures over its budget: this machine is too busy to measure "

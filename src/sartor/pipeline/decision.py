@@ -1,0 +1,272 @@
+"""The decision: the network that scores most inside the budgets, built and measured before it is trained."""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+
+from sartor.core.arch import Arch, canonical
+from sartor.core.errors import Infeasible, SolverError
+from sartor.core.quadratic import Largest, Limit, Quadratic
+from sartor.costs.base import CostTable, Measured
+from sartor.pipeline import precision
+from sartor.pipeline.cut import Cut, chosen
+from sartor.runs.schema import (
+    FrontierFile,
+    SolutionFile,
+    VerifyFile,
+)
+from sartor.solvers import cheapest
+from sartor.solvers.base import Frontier, NotSeparable, Problem, Solution
+from sartor.solvers.frontier import frontier
+
+Answer = TypeVar("Answer")
+
+_TRIES = 12  # corrections of a table before giving up
+_SPARE, _USED = 5, 0.93  # how often to use room that a measurement leaves, and the share of a budget that is used up
+_SURE = 2.0  # standard errors by which a network that was not tried must be ahead of those that were
+
+
+def check(cut: Cut) -> None:
+    """Stop before any training where no network of the space can meet the budgets."""
+    _each(cut, lambda bits: _best(cut, Quadratic(cut.space.sizes), cut.tables(bits)))
+
+
+def _each(cut: Cut, solve: Callable[[str], Answer]) -> dict[str, Answer]:
+    """The answers in every precision that may be deployed; one that has none counts only if there is no other."""
+    found, failed = dict[str, Answer](), list[Infeasible]()
+    for bits in precision.considered(cut):
+        try:
+            found[bits] = solve(bits)
+        except Infeasible as error:
+            failed.append(error)
+    if not found:
+        raise min(failed, key=lambda error: math.inf if error.least is None else error.least)
+    return found
+
+
+def decide(cut: Cut) -> list[str]:
+    """The frontier, and the best network inside the budgets that really is, in the precision that allows a better one.
+
+    In equal ones it is float32.
+    """
+    goal = cut.goal()
+    found = _each(cut, lambda bits: _fitting(cut, goal, cut.tables(bits)))
+    worth = {bits: _worth(cut, goal, arch) for bits, (_, arch, _) in found.items()}
+    best = max(worth, key=lambda bits: worth[bits])
+    if len(worth) > 1:
+        told = " and ".join(f"{value:.4g} in {bits}" for bits, value in worth.items())
+        cut.context.run.log(f"the best network inside the budgets scores {told}: {best} is chosen")
+    solution, arch, tables = found[best]
+    for n, table in tables.items():
+        if table.corrections or table.precision == "int8" or (cut.run.path / f"{n}.json").exists():
+            cut.keep(table)
+    return _write_decision(cut, goal, tables, solution, arch)
+
+
+def _fitting(cut: Cut, goal: Quadratic, tables: dict[str, CostTable]) -> tuple[Solution, Arch, dict[str, CostTable]]:
+    """The best network inside the budgets by the tables, each candidate built and measured; and the tables after that.
+
+    A network over its budget corrects the table, and the problem is solved again. So does one that leaves room which
+    the table did not know of, a few times, in both directions; the best of those that fitted stays, together with the
+    tables that led to it.
+    """
+    c = cut.context
+    fits: tuple[Solution, Arch, dict[str, CostTable]] | None = None
+    tries, spare = 0, _SPARE
+    while True:
+        try:
+            solution = _preferred(cut, goal, tables, _thrifty(cut, goal, tables, _best(cut, goal, tables)))
+        except Infeasible:
+            if fits is None:
+                raise
+            break
+        arch = canonical(cut.space.choices, solution.arch)
+        if fits is not None and arch == fits[1]:
+            break
+        found = _built(cut, arch, tables)
+        # The upper end of the interval must fit: what barely fits today may not when it is verified.
+        over = [n for n, m in found.items() if m.high > cut.budgets[n]]
+        roomy = [n for n, m in found.items() if m.high < min(_USED * cut.budgets[n], tables[n].form(arch))]
+        if not over and (fits is None or _worth(cut, goal, arch) > _worth(cut, goal, fits[1])):
+            fits = solution, arch, dict(tables)
+        if fits is not None and (spare == 0 or not (over or roomy)):
+            break
+        spare -= fits is not None
+        tries += bool(over)
+        for n in over:
+            show = c.costs[n].kind.show
+            c.run.log(
+                f"built and measured: {show(found[n].value)} (up to {show(found[n].high)}) where "
+                f"{show(tables[n].form(arch))} was predicted; correcting the {n} table"
+            )
+            # Between a network that fitted and one that is over lies the answer: then half a correction is enough.
+            amount = found[n].high if fits is None else math.sqrt(found[n].high * tables[n].form(arch))
+            tables[n] = _correct(cut, tables[n], arch, amount, tries)
+        for n in roomy if not over else ():
+            tables[n] = cut.correct(tables[n], arch, found[n].high, both_ways=True)
+    return fits
+
+
+def _built(cut: Cut, arch: Arch, tables: Mapping[str, CostTable]) -> dict[str, Measured]:
+    """What a network that is not trained yet comes to: its weights do not matter for that."""
+    net = cut.network(arch)
+    return {n: cut.measure(n, net, tables[n]) for n in cut.measured}
+
+
+def _preferred(cut: Cut, goal: Quadratic, tables: Mapping[str, CostTable], solution: Solution) -> Solution:
+    """The score's optimum, or the best network inside the limits that was tried.
+
+    An optimum that was not tried is the best of very many guesses: it must promise more, by twice its error.
+    """
+    limits, optimum = cut.limits(tables), canonical(cut.space.choices, solution.arch)
+    promise = _worth(cut, goal, optimum) - (0.0 if optimum in cut.tried() else _SURE * _doubt(goal, optimum))
+    better = [a for a, v in cut.tried().items() if v > promise and all(limit.holds(a) for limit in limits)]
+    if not better:
+        return solution
+    arch = max(better, key=partial(_worth, cut, goal))
+    return replace(solution, arch=arch, score=goal(arch), solver="trials")
+
+
+def _doubt(goal: Quadratic, arch: Arch) -> float:
+    """The standard error of the score, its terms taken as independent."""
+    if goal.errors is None:
+        return 0.0
+    errors = goal.errors
+    terms = [errors.constant, *(v[arch.picks[i]] for i, v in errors.linear.items())]
+    terms += [t[arch.picks[i], arch.picks[j]] for (i, j), t in errors.pairs.items()]
+    return float(np.linalg.norm(terms)) if terms else 0.0
+
+
+def _worth(cut: Cut, goal: Quadratic, arch: Arch) -> float:
+    """What a trial showed, else the score."""
+    return cut.tried().get(arch, goal(arch))
+
+
+def _best(cut: Cut, goal: Quadratic, tables: dict[str, CostTable]) -> Solution:
+    """The optimum; where the tables say that nothing fits, what they call cheapest is measured first, and believed."""
+    for _ in range(_TRIES):
+        try:
+            return cut.context.best(Problem(goal, cut.limits(tables)))
+        except Infeasible as error:
+            name, problem = error.limit, error
+        if not any(_relax(cut, tables, n) for n in cut.measured if name in (n, None)):
+            break
+    if name is None or name not in cut.budgets or problem.asked is None or problem.least is None:
+        raise problem
+    form = tables[name].form
+    least = _least(cut, tables, name, form.steps) if isinstance(form, Largest) else problem.least
+    raise cut.impossible(name, cut.budgets[name], least) from problem
+
+
+def _least(cut: Cut, tables: Mapping[str, CostTable], name: str, steps: list[float]) -> float:
+    """The smallest budget that can be met of a cost that goes by its largest part, the other limits aside."""
+
+    def met(high: float) -> bool:
+        try:
+            cut.context.best(Problem(Quadratic(cut.space.sizes), (tables[name].limit(high), *cut.space.rules)))
+        except Infeasible:
+            return False
+        return True
+
+    return steps[bisect.bisect_left(steps, True, key=met)]
+
+
+def _relax(cut: Cut, tables: dict[str, CostTable], name: str) -> bool:
+    """Whether the network that the table calls cheapest measures less than that; the table then learns it."""
+    others = [limit for limit in cut.limits(tables) if limit.name != name]
+    if not tables[name].form.sums:
+        return False
+    try:
+        arch = cheapest(tables[name].form, others).arch
+    except (Infeasible, SolverError):
+        return False
+    predicted, found = tables[name].form(arch), _built(cut, arch, tables)[name].high
+    if found >= 0.98 * predicted:
+        return False
+    show = cut.context.costs[name].kind.show
+    cut.context.run.log(f"the cheapest network measures {show(found)} where {show(predicted)} was predicted")
+    tables[name] = cut.correct(tables[name], arch, found, both_ways=True)
+    return True
+
+
+def _thrifty(cut: Cut, goal: Quadratic, tables: Mapping[str, CostTable], solution: Solution) -> Solution:
+    """Of the networks that score as much, the one that costs least on the axis; a frontier gives that by itself."""
+    if len(cut.budgets) < 2:
+        return solution
+    as_good = Limit("score", goal, low=solution.score)
+    try:
+        arch = cheapest(tables[cut.axis].form, (*cut.limits(tables), as_good), known=solution.arch).arch
+    except (Infeasible, SolverError):  # equal scores are a matter of the last digit; the solution stands
+        return solution
+    return replace(solution, arch=arch, score=goal(arch))
+
+
+def _correct(cut: Cut, table: CostTable, arch: Arch, measured: float, tries: int) -> CostTable:
+    """The table after a measurement over the limit; gives up after many."""
+    limit = cut.budgets[table.cost]
+    # A hair above the budget may be what was predicted: the correction must still exclude this network.
+    table = cut.correct(table, arch, max(measured, limit * 1.001))
+    if tries + 1 >= _TRIES:
+        raise Infeasible(
+            f"{_TRIES} networks in a row measured over {table.kind.show(limit)} though predicted below: this machine "
+            "is too busy to measure on. Run the same command again when it is quieter; nothing is lost."
+        )
+    return table
+
+
+def _write_decision(
+    cut: Cut, goal: Quadratic, tables: Mapping[str, CostTable], solution: Solution, arch: Arch
+) -> list[str]:
+    if cut.traded:
+        _write_frontier(cut, goal, tables)
+    corrected = [n for n in tables if (cut.run.path / f"{n}.json").exists()]
+    drawing = cut.space.draw(arch)
+    if drawing.warning:
+        cut.context.run.log(f"warning: {drawing.warning}")
+    cut.run.record(SolutionFile, {
+        "budgets": dict(cut.budgets), "solution": {**solution.to_json(), "picks": list(arch.picks)},
+        "architecture": arch.named(cut.space.choices), "string": cut.space.describe(arch),
+        "drawing": drawing.to_json(), "predicted": {n: t.form(arch) for n, t in tables.items()},
+        "corrections": [entry for n in corrected for entry in tables[n].corrections],
+    })  # fmt: skip
+    own = cut.decided(arch) + ["frontier.json"] * cut.traded
+    return ["solution.json", *(f"{n}.json" for n in corrected), *own]
+
+
+def _write_frontier(cut: Cut, goal: Quadratic, tables: Mapping[str, CostTable]) -> None:
+    """Every optimal trade-off between the axis and the score, with all costs of every point."""
+    space = cut.space
+    try:
+        points = frontier(goal, tables[cut.axis].form, space.rules)
+        canon = [canonical(space.choices, points.arch(n)).picks for n in range(len(points))]
+        points = Frontier(points.cost, points.score, np.asarray(canon, np.int64))
+    except NotSeparable as error:
+        cut.context.run.log(f"the frontier is left out: {error}")
+        points = Frontier(np.zeros(0), np.zeros(0), np.zeros((0, len(space.sizes)), np.int64))
+    cut.run.record(FrontierFile, {
+        "axis": cut.axis, "kind": tables[cut.axis].kind.to_json(), "complete": len(points) > 0, **points.to_json(),
+        "costs": {n: t.form.batch(points.picks).tolist() for n, t in tables.items()},
+        "kinds": {n: t.kind.to_json() for n, t in tables.items()},
+        "strings": [space.describe(points.arch(n)) for n in range(len(points))],
+    })  # fmt: skip
+
+
+def learn(cut: Cut) -> None:
+    """After a verification over the limit: correct the tables by what was measured."""
+    tables, arch, verified = cut.tables(), chosen(cut.run), cut.run.load(VerifyFile).costs
+    for name in [n for n, e in verified.items() if e.holds is False]:
+        amount, show = verified[name].measured, tables[name].kind.show
+        if not cut.context.costs[name].measured:
+            raise SolverError(
+                f"the {name} table says {show(tables[name].form(arch))} of the chosen network, which has "
+                f"{show(amount)}: the cost counts its parts differently from the whole."
+            )
+        cut.context.run.log(f"as deployed, {name} is {show(amount)}: over the budget; the table is corrected")
+        _correct(cut, tables[name], arch, amount, tries=0)

@@ -1,0 +1,192 @@
+"""The training of the chosen network: from what it starts, for how long, and what it then gets right."""
+
+from __future__ import annotations
+
+import copy
+import math
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from sartor.core.arch import Arch
+from sartor.engine import checkpoint
+from sartor.engine.evaluate import accuracy, outputs
+from sartor.engine.judgement import by_halves, judged, reliability, temperature
+from sartor.engine.network import Masks, settle_norms, train_network
+from sartor.engine.seeding import seeded
+from sartor.pipeline.context import Context
+from sartor.pipeline.cut import Cut, Start, chosen
+from sartor.pipeline.final import Final, from_elsewhere, suited
+from sartor.pipeline.teaching import wide_teacher
+from sartor.runs.directory import Run, atomic
+from sartor.runs.progress import span
+from sartor.runs.schema import (
+    AuditFile,
+    EvaluationFile,
+    TrainingFile,
+)
+
+_SHARE = 0.06  # of the training, for each of two starts to show which is better
+_AFTER, _QUANTISING = 12.0, 20.0  # seconds for exporting, measuring and the report; and for 8 bits
+_LEAST = 0.1  # of the time: a network that is trained for less is worth nothing
+
+
+def train(cut: Cut) -> list[str]:
+    """Train the chosen network, from what it inherits or from scratch, as `final` says, on all images but the test's.
+
+    Where validation images are kept aside and training lowers their accuracy, the inherited weights are kept.
+    A network that another budget of this search has trained is taken from there.
+    """
+    c, arch = cut.context, chosen(cut.run)
+    files = ["training.json", "model/trained.safetensors", EvaluationFile.NAME]
+    known = _trained_before(cut, arch)
+    if known is not None:
+        c.run.log(f"this network was trained before, in {known.path}: its weights are taken")
+        files = [name for name in files if (known.path / name).is_file()]  # older runs have no evaluation
+        _copy(known, cut.run, files)
+        return files
+    with seeded(c.seeds.number("network")):
+        begin = cut.start(arch)
+    recipe, least = c.train, None
+    if cut.elsewhere:
+        begin, recipe, least = _better(cut, arch, begin)
+    net, masks, before, kept = begin.net, Masks(begin.net, begin.masks), None, "trained"
+    everything = c.train.images == "all"
+    if begin.inherited:
+        masks.apply()
+        settle_norms(net, c.feed, c.splits)
+        before = accuracy(net, c.feed, c.splits.val)
+        inherited = {name: value.clone() for name, value in net.state_dict().items()}
+    start = time.monotonic()
+    splits = replace(c.splits, train=np.union1d(c.splits.train, c.splits.val)) if everything else c.splits
+    teacher = begin.teacher if c.train.teacher else None
+    seconds = cut.seconds if c.train.epochs or cut.seconds is not None else _left(cut)
+    if teacher is None and c.train.teaching and not c.train.epochs and cut.seconds is None:
+        teacher = wide_teacher(c, net, c.train.teaching * _left(cut), least if before is None else before)
+        seconds = _left(cut)
+    suit = partial(suited, recipe, images=len(splits.train), taught=teacher is not None) if everything else None
+    history = train_network(net, teacher, recipe, c.feed, splits, cut.run, cut.phase(arch), masks, seconds, suit)
+    after = None if everything else accuracy(net, c.feed, c.splits.val)
+    if before is not None and after is not None and before > after:
+        c.run.log(
+            f"fine-tuning lowered the validation accuracy, {before:.2f} % to {after:.2f} %: inherited weights kept"
+        )
+        net.load_state_dict(inherited)
+        after, kept = before, "inherited"
+    cut.run.record(TrainingFile, {
+        "history": history, "seconds": time.monotonic() - start, "inherited_val_accuracy": before, "kept": kept,
+        "metric": c.task.metric, "val_accuracy": after, "teacher": teacher and teacher.told,
+        **_tested(c, cut.run, net, everything), **begin.facts,
+    })  # fmt: skip
+    if c.run.writer:
+        checkpoint.save(cut.run.path / "model/trained.safetensors", net.state_dict())
+    return files
+
+
+def _better(cut: Cut, arch: Arch, begin: Start) -> tuple[Start, Final, float]:
+    """The start that is ahead of a fresh one on validation images after a small share of the time; else a fresh one.
+
+    With it its recipe, and what it got right of those images.
+    """
+    c, found = cut.context, {}
+    recipes = {"start": from_elsewhere(c.train), "fresh": c.train}
+    with seeded(c.seeds.number("network")):
+        fresh = Start(c.engine.place(cut.network(arch)))
+    seconds = _SHARE * _left(cut) if not c.train.epochs else None
+    for name, start in (("start", begin), ("fresh", fresh)):
+        net, short = copy.deepcopy(start.net), replace(recipes[name], epochs=math.ceil(_SHARE * c.train.epochs))
+        train_network(net, None, short, c.feed, c.splits, cut.run, f"{name}-{cut.phase(arch)}", None, seconds)
+        found[name] = accuracy(net, c.feed, c.splits.val)
+    c.run.log(
+        f"after {100 * _SHARE:.0f} % of the training, {found['start']:.2f} % of the validation images are right with "
+        f"weights from elsewhere, {found['fresh']:.2f} % with fresh ones"
+    )
+    best = max(found, key=found.__getitem__)  # the first of equals
+    return begin if best == "start" else fresh, recipes[best], found[best]
+
+
+def _after(c: Context) -> float:
+    """Seconds that are kept for what comes after training."""
+    return _AFTER + (0.0 if c.options.precision == "float32" else _QUANTISING)
+
+
+def _left(cut: Cut) -> float:
+    """Seconds for training the network: what is left of the time.
+
+    A network that is trained because another one was over its budget as deployed gets half as many as that one, at
+    least, and one that comes after a search that took too long a part of the time: else nothing good comes out.
+    """
+    c = cut.context
+    before = [float(cut.run.read(str(p.relative_to(cut.run.path)))["seconds"]) for p in _plans(cut)]
+    least = max([_LEAST * (c.clock.seconds or 0.0), *(s / 2 for s in before)])
+    left = max(0.0, c.clock.left - _after(c))
+    if left < least:
+        c.run.log(f"the network is trained for {span(least)}, longer than the {span(left)} that are left of the time")
+    return max(left, least)
+
+
+def _plans(cut: Cut) -> list[Path]:
+    """The plans of networks that this budget had trained."""
+    own = f"{cut.phase(chosen(cut.run))}.plan.json"
+    return sorted(p for p in cut.run.path.glob("search/network-*.plan.json") if p.name != own)
+
+
+def _tested(c: Context, run: Run, net: nn.Module, everything: bool) -> dict[str, Any]:
+    """What the network gets right of the test images: of all, of every class, and of those that are no copies.
+
+    All about it goes into evaluation.json. The temperature is fitted on the validation images, or, where they were
+    trained on (`everything`), on each half of the test's to judge the other.
+    """
+    net.eval()
+    logits, labels = outputs(net, c.feed, c.splits.test)
+    if everything:
+        heat, scaled = by_halves(c.task, logits, labels)
+    else:
+        heat = temperature(c.task, *outputs(net, c.feed, c.splits.val))
+        scaled = logits / heat
+    trust = reliability(c.task, logits, scaled, labels, heat, "test, by halves" if everything else "validation")
+    told = judged(logits, labels, c.images, c.splits.test, c.task, c.images.class_names, trust)
+    if run.writer:
+        run.save(told)
+    by_class = told.per_class
+    found: dict[str, Any] = {
+        "test_accuracy": told.value, "per_class": by_class,
+        "balanced_accuracy": float(np.mean([value for value in by_class if value is not None])),
+    }  # fmt: skip
+    leaks = c.run.load(AuditFile).leaks if (c.run.path / AuditFile.NAME).is_file() else ()
+    unseen = torch.from_numpy(~np.isin(c.splits.test, leaks)).to(logits.device)
+    if leaks and unseen.any():
+        found["unseen_accuracy"] = c.task.measure(logits[unseen], labels[unseen])
+        c.run.log(
+            f"test {c.task.metric} {found['test_accuracy']:.2f} %; without the {len(leaks)} test images that equal, or "
+            f"nearly, one that was trained on: {found['unseen_accuracy']:.2f} %"
+        )
+    return found
+
+
+def _trained_before(cut: Cut, arch: Arch) -> Run | None:
+    """Another budget of the same search that chose and trained the same network."""
+    base = cut.context.run
+    if not cut.traded:  # no budget on the search: what its picks mean is its own
+        return None
+    for path in (base.path, *sorted(base.path.glob("cuts/*"))):
+        run = Run(path)
+        same = path != cut.run.path and (path / "solution.json").is_file() and chosen(run) == arch
+        if same and run.done("solve") and run.done("train"):
+            return run
+    return None
+
+
+def _copy(source: Run, run: Run, files: Sequence[str]) -> None:
+    if run.writer:
+        for name in files:
+            with atomic(run.path / name) as tmp:
+                shutil.copyfile(source.path / name, tmp)
