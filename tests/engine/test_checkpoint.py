@@ -116,7 +116,19 @@ def test_a_failed_save_keeps_the_old_file(good):
     assert json.dumps([p.name for p in good.parent.iterdir()]) == '["x.safetensors"]'
 
 
-def test_a_signal_while_a_file_is_read_is_no_damage(tmp_path, monkeypatch):
+@pytest.fixture
+def terminated():
+    """SIGTERM like Ctrl-C, as the command line has it."""
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_a_signal_while_a_file_is_read_is_no_damage(tmp_path, monkeypatch, terminated):
     """Torch turns what a handler raises inside it into an error of its own."""
     checkpoint.save(tmp_path / "state", {"a": torch.ones(2)})
     real = checkpoint.safe_open
@@ -133,7 +145,7 @@ def test_a_signal_while_a_file_is_read_is_no_damage(tmp_path, monkeypatch):
 
         def get_tensor(self, name):
             try:
-                signal.raise_signal(signal.SIGINT)
+                signal.raise_signal(signal.SIGTERM)
             except KeyboardInterrupt:
                 raise TypeError("could not determine the shape of object type 'UntypedStorage'") from None
             return self.file.get_tensor(name)

@@ -13,7 +13,7 @@ from sartor.core.errors import BadInput
 from sartor.engine.network import train_network
 from sartor.engine.origin import Origin
 from sartor.engine.recipe import ELSEWHERE
-from sartor.pipeline import order, stages
+from sartor.pipeline import order, training
 from sartor.pipeline.final import Final, from_elsewhere
 from sartor.runs.codec import encode
 from sartor.runs.directory import Run
@@ -104,7 +104,7 @@ def test_a_fit_starts_from_a_run_and_compares_with_a_fresh_start(finished, tmp_p
         seen[name.partition("-")[0]] = {option: getattr(recipe, option) for option in ELSEWHERE}
         return train_network(net, teacher, recipe, feed, splits, run, name, *rest)
 
-    monkeypatch.setattr(stages, "train_network", spied)
+    monkeypatch.setattr(training, "train_network", spied)
     chosen = tiny.given(
         finished.data, {"params": "150K"}, start=str(finished.run), method="random", train={"epochs": 1}
     )

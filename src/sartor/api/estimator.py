@@ -68,6 +68,7 @@ class SartorClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # 
         train: Group | None = None,
         devices: int | None = None,
         nodes: int | None = None,
+        logger: str | None = None,
         out: str | Path | None = None,
         quiet: bool = True,
     ) -> None:

@@ -34,11 +34,13 @@ def publish(
     run: RunPath,
     to: Annotated[str, typer.Option(help="Where: hf://USER/NAME.")],
     private: Annotated[bool, typer.Option(help="For you alone.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """The folder that a model hub expects, RUN/hub, and its upload."""
     from sartor.pipeline.publish import publish as upload
 
-    print(upload(Path(run), to, private))
+    where = upload(Path(run), to, private)
+    show.emit({"folder": str(Path(run) / "hub"), "published": where}, as_json, lambda: iter([where]))
 
 
 def view(found: ExportFile, folder: Path) -> show.View:

@@ -48,7 +48,7 @@ class Curves(Logger):
 
 
 class TensorBoard(Curves):
-    """RUN/tensorboard, a folder a phase."""
+    """RUN/tensorboard, a folder a phase; likewise in the folder of a further budget."""
 
     package = "tensorboard"
 
@@ -57,7 +57,8 @@ class TensorBoard(Curves):
         from torch.utils.tensorboard import SummaryWriter
 
         for phase in dict.fromkeys(name.rpartition("/")[0] for name in metrics):
-            with SummaryWriter(str(self.path / "tensorboard" / phase), purge_step=step) as writer:
+            place, _, own = phase.rpartition("/")  # a further budget has a folder of its own
+            with SummaryWriter(str(self.path / place / "tensorboard" / own), purge_step=step) as writer:
                 for name, value in metrics.items():
                     if name.rpartition("/")[0] == phase:
                         writer.add_scalar(name.rpartition("/")[2], value, step)
