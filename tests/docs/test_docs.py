@@ -63,17 +63,19 @@ def shorter(words):
 
 
 def walk(page, names, real):
-    """All blocks of a page, from its top."""
-    code = ""
+    """All blocks of a page, from its top: how many commands and pieces of Python that were. One that fails says so."""
+    code, walked = "", 0
     for block in (b for b in ALL if b.page == page):
         try:
             if block.language == "bash":
                 for words in block.commands():
+                    walked += 1
                     if block.runs:
                         run(words, real)
                     elif words[0] == "sartor":
                         parsed(words[1:])
             elif block.language == "python" and block.runs:
+                walked += 1
                 code += block.text
                 if block.file:
                     with open(block.file, "w", encoding="utf-8") as file:
@@ -83,6 +85,7 @@ def walk(page, names, real):
                     exec(made, names)
         except BaseException as error:
             raise AssertionError(f"{block}: {error}") from error
+    return walked
 
 
 @pytest.fixture
@@ -104,7 +107,7 @@ def around(tmp_path, monkeypatch):
 @pytest.mark.parametrize("page", sorted(set(WITH_CODE) - ELSEWHERE))
 def test_a_page_runs_up_to_the_work_of_minutes(page, around, tmp_path, finished, monkeypatch):
     world.stand_in(monkeypatch, world.Runs(finished.run, tmp_path), finished)
-    walk(page, around, real=False)
+    assert walk(page, around, real=False) > 0
 
 
 @pytest.fixture(scope="session")
@@ -126,7 +129,7 @@ def fitted(tmp_path_factory):
 def test_a_page_runs_to_its_end(page, around, tmp_path, fitted, monkeypatch, shared):
     monkeypatch.setenv("SARTOR_CACHE", str(shared / "prices"))
     world.shortened(monkeypatch, world.Runs(fitted, tmp_path))
-    walk(page, around, real=True)
+    assert walk(page, around, real=True) > 0
 
 
 def test_every_block_has_a_language_that_is_known():

@@ -19,15 +19,14 @@ from sartor.pipeline.order import fit
 from sartor.runs.progress import Reporter
 
 
+def asked(folder, **train):
+    """A fit in a time, with these options of its training."""
+    given = {"data": str(tiny.npz(folder)), "budgets": {"params": "20K"}, "method": "random", "space": "edge"}
+    return from_mapping({**given, "time": "20s", "train": train})
+
+
 def context(folder, **train):
-    given = {
-        "data": str(tiny.npz(folder)),
-        "budgets": {"params": "20K"},
-        "method": "random",
-        "space": "edge",
-        "time": "60s",
-    }
-    return open_context(from_mapping({**given, "train": train}), folder / "run", Reporter(silent=True), Engine())
+    return open_context(asked(folder, **train), folder / "run", Reporter(silent=True), Engine())
 
 
 @pytest.fixture(scope="module")
@@ -67,14 +66,7 @@ def test_where_time_is_the_budget_a_gpu_teaches_and_the_run_says_so(tmp_path, mo
     told = {name: preset("standard", name, {}, 8000)["teaching"] for name in ("cpu", "cuda")}
     assert told["cpu"] == 0 and 0 < told["cuda"] < 0.5
     assert "teaching" not in preset("thorough", "cuda", {}, 8000)  # the papers have no such network
-    given = {
-        "data": str(tiny.npz(tmp_path)),
-        "budgets": {"params": "20K"},
-        "method": "random",
-        "space": "edge",
-        "time": "20s",
-    }
-    run = fit(from_mapping({**given, "train": {"teaching": 0.3, "batch": 32}}), tmp_path / "run", Reporter(silent=True))
+    run = fit(asked(tmp_path, teaching=0.3, batch=32), tmp_path / "run", Reporter(silent=True))
     assert json.loads((run / "training.json").read_text())["teacher"].startswith("resnet14-w64-s1, ")
     assert "imitated a wider network" in (run / "report.html").read_text()
     with pytest.raises(BadInput, match=r"train\.teaching"):
