@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> None:
         **about, "lambda": job.options.strength, "train_images": len(job.splits.train), "paper": PAPER[args.net],
         "error_before": 100 - accuracy(net, job.feed, job.splits.test), "rounds": [],
     }  # fmt: skip
-    sparse = Sparse(job, net).place()
+    sparse = Sparse(job, net.cpu()).place()  # channels are found on the CPU
     for t in range(1, args.rounds + 1):
         if time.monotonic() - start > 60 * args.minutes:
             break

@@ -2,7 +2,7 @@
 # What the papers' tables need of a GPU, at reduced size, side by side on one device: about 8 minutes on an H200.
 #   bash reproduce/on_a_gpu.sh CIFAR10.npz MNIST_FOLDER [OUT]
 # Results that ended are kept when it is cut off, and OUT/papers.tgz holds them all. Then: python reproduce/papers.py
-export PYTHONPATH=$PWD/src PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1
+export PYTHONPATH=$PWD/src${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1
 R=/tmp/papers; C=$1; M=$2; OUT=${3:-/tmp}; LIMIT=${LIMIT:-440}
 mkdir -p $R/log; touch $R/begun
 go() { local n=$1; shift; timeout $LIMIT "$@" > $R/log/$n.txt 2>&1 & }
