@@ -164,6 +164,27 @@ def test_a_prior_that_kills_everything_says_so(bars, tmp_path):
         sartor.compress("nets:plain", bars, out=tmp_path / "run", quiet=True, **options)
 
 
+def test_a_later_round_that_leaves_no_network_is_undone_and_the_rounds_end(bars, tmp_path, monkeypatch):
+    options = from_mapping({"model": "nets:plain", "data": str(bars), **QUICK, "rounds": 4, "strength": 1e-3})
+    job = given.open_given(options, tmp_path, Reporter(silent=True), plain())
+    sparse, filters = rounds.Sparse(job, job.net).place(), iter([2, 1, 0])
+
+    def training(made):
+        """As if the prior had driven all filters but so many to zero."""
+        with torch.no_grad():
+            made.net[0].weight[next(filters) :] = 0
+        return [{"loss": 1.0}]
+
+    monkeypatch.setattr(rounds, "fit", training)
+    history = rounds.run_rounds(job, sparse, {}, {})
+    assert [h["groups_left"]["0"]["filter"] for h in history] == [2, 1]
+    assert [bool((w != 0).any()) for w in sparse.net[0].weight] == [True] + [False] * (len(sparse.net[0].weight) - 1)
+    assert (
+        "round 3 is undone, and the rounds end with what round 2 left: all channels"
+        in (tmp_path / "log.txt").read_text()
+    )
+
+
 def test_networks_that_cannot_be_traced_get_sampled_hessians(bars, tmp_path):
     def diagonals(how):
         options = from_mapping({"model": "nets:Deciding", "data": str(bars), **QUICK, "hessian": how})

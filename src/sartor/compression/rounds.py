@@ -31,6 +31,10 @@ from sartor.solvers.base import Problem, Solution
 from sartor.spaces.supernet import StepDraw
 
 
+class Emptied(BadInput):
+    """The prior took all channels of a width that the network cannot be without."""
+
+
 class Sparse:
     """The network under its prior, and what its channels are worth."""
 
@@ -91,7 +95,7 @@ class Sparse:
                     read |= used if slot.side == "in" else False
             alive = read if width.pixels else made & read
             if not alive.any() and not any(all(s.layer in b.layers for s in width.slots) for b in self.branches):
-                raise BadInput(
+                raise Emptied(
                     f"all channels of {width.name} have died: the prior is too strong for this network. Lower its "
                     f"strength (now {self.prior.strength:g}) with --set strength=..., into a new --out."
                 )
@@ -149,17 +153,28 @@ def table(job: Given, cost: Cost, space: Widths, made: CostTable | None = None) 
 def run_rounds(
     job: Given, sparse: Sparse, limits: Mapping[str, float], given: Mapping[str, float]
 ) -> list[dict[str, Any]]:
-    """T_max rounds, each resumed from its own file; what happened in every one."""
+    """T_max rounds, each resumed from its own file; what happened in every one.
+
+    A later round that would leave no network is undone, and the rounds end with what the one before it left.
+    """
     history: list[dict[str, Any]] = []
     total = job.options.rounds or 1
-    for t in range(total):
-        file = job.run.path / f"search/round-{t + 1}.safetensors"
+    files = [job.run.path / f"search/round-{t + 1}.safetensors" for t in range(total)]
+    for t, file in enumerate(files):
         if file.exists():
             saved = checkpoint.load(file)
             sparse.load(saved)
             history.append(dict(saved["facts"]))
             continue
-        facts = _round(job, sparse, t, _path(job, limits, given, (t + 1) / (total + 1)) if job.options.gradual else {})
+        way = _path(job, limits, given, (t + 1) / (total + 1)) if job.options.gradual else {}
+        try:
+            facts = _round(job, sparse, t, way)
+        except Emptied as error:
+            if not history:
+                raise
+            sparse.load(checkpoint.load(files[t - 1]))
+            job.run.log(f"warning: round {t + 1} is undone, and the rounds end with what round {t} left: {error}")
+            break
         history.append(facts)
         checkpoint.save(file, {**sparse.state(), "facts": facts})
         job.run.log(
