@@ -1,4 +1,8 @@
-"""The header of every benchmark's result file: on what, with what and when it was measured."""
+"""The header of every benchmark's result file: on what, with what and when it was measured.
+
+Parts that came back from another machine are written down here under that machine's header: ``SARTOR_MEASURED`` names
+any record that was made there. Who wrote them down, and when, stands beside it.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +27,7 @@ DEPENDS = {
     "xnas_": ("methods/xnas/experts.py",),
     "nasi_proxies": ("proxies",),
     "nasi_": ("methods/nasi.py", "engine/curvature/kernel.py"),
+    "bayesnas_algorithm3": ("compression", "engine/curvature/recursive.py"),
     "bayesnas_lenet": ("compression", "engine/curvature/recursive.py"),
     "bayesnas_": ("methods/bayesnas", "spaces/switches.py"),
     "bayes_hessians": ("engine/curvature",),
@@ -33,8 +38,22 @@ DEPENDS = {
 
 def record(name: str, results: dict[str, Any], path: Path | None = None) -> Path:
     """Write ``benchmarks/results/<name>.json``, or `path`: hardware, versions, date, commit and `results`."""
-    data = {
-        "name": name,
+    here = header()
+    if measured := os.environ.get("SARTOR_MEASURED"):
+        there = json.loads(Path(measured).read_text())
+        here = {k: there[k] for k in here} | {"collected": {"date": here["date"], "commit": here["commit"]}}
+    data = {"name": name, **here, "results": results}
+    path = path or ROOT / "results" / f"{name}.json"
+    path.parent.mkdir(exist_ok=True)
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(data, indent=2) + "\n")
+    part.replace(path)
+    return path
+
+
+def header() -> dict[str, Any]:
+    """When, of which commit, on what and with what."""
+    return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": _commit(),
         "hardware": {
@@ -45,14 +64,7 @@ def record(name: str, results: dict[str, Any], path: Path | None = None) -> Path
             "gpu": _gpu(),
         },
         "versions": {"python": platform.python_version()} | _versions("numpy", "scipy", "torch", "sartor"),
-        "results": results,
     }
-    path = path or ROOT / "results" / f"{name}.json"
-    path.parent.mkdir(exist_ok=True)
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(data, indent=2) + "\n")
-    part.replace(path)
-    return path
 
 
 def _cpu() -> str:

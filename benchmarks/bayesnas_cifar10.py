@@ -7,7 +7,7 @@ channels, lambda 0.01, 0.007 and 0.005. Then the parameters of the paper's evalu
 cells, 36 channels), and each cell's network (`--network` cells and channels) trained with the short recipe of
 `xnas_cifar10.py`, beside published and random cells. Everything resumes: what is done is read from `--out`, a search
 goes on after its last epoch. After `--minutes` nothing new is begun. `--part 0/3` takes every third search and network,
-so that several processes can share a GPU; without it the last process records what is there.
+so that several processes can share a GPU; without it the last process records what is there; so does `--record`.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def summary(given: argparse.Namespace) -> None:
         rows[name] = {"evaluation_parameters": count, **result}
         print(f"{name:<24} {count:>10,} parameters at 20 cells, error alike {error:.2f} %")
     counts = [searches[s]["evaluation_parameters"] for s in sorted(searches, key=float)]
-    setting = {k: v for k, v in vars(given).items() if k not in ("data", "out", "part", "minutes")}
+    setting = {k: v for k, v in vars(given).items() if k not in ("data", "out", "part", "minutes", "record")}
     print(record("bayesnas_cifar10", {
         "setting": setting, "searches": searches, "alike": rows, "paper": PAPER,
         "parameters_fall_as_lambda_grows": counts == sorted(counts, reverse=True),
@@ -145,7 +145,10 @@ def main() -> None:
     parser.add_argument("--network", type=int, nargs=2, default=(8, 16), help="cells and channels of what is trained")
     parser.add_argument("--train-images", type=int, help="that training sees; all unless told")
     parser.add_argument("--train-epochs", type=int, default=10, help="0: search only")
+    parser.add_argument("--record", action="store_true", help="begin nothing, write down what is there")
     given = parser.parse_args()
+    if given.record:
+        return summary(given)
     start, (part, parts) = time.monotonic(), (int(n) for n in given.part.split("/"))
 
     def late() -> bool:

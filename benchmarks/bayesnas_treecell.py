@@ -86,21 +86,21 @@ def search(
         count = int(min(len(splits.train), rate * seconds / (method.rounds * method.epochs)))
         return {"probed_images_per_second": rate, "images": max(count, 2 * method.batch)}
 
-    planned = kept(out / "plan.json", plan)
-
     def run() -> dict[str, Any]:
+        planned = kept(out / "plan.json", plan)
         start = time.monotonic()
         found = method.search(job(planned["images"], out / "search"))
         took = time.monotonic() - start
         arch = solve(Problem(found.score)).arch
         switches = found.facts["switches"]
         return {
-            "seconds": took, "cells": space.describe(arch), "picks": list(arch.picks), "rounds": switches["rounds"],
+            **planned, "seconds": took, "cells": space.describe(arch), "picks": list(arch.picks),
+            "rounds": switches["rounds"],
             "posterior": {p["switch"]: [p["mean"], p["gamma"], p["entropy"]] for p in switches["posterior"]},
             "history": found.facts["history"]["bayesnas"],
         }  # fmt: skip
 
-    return {**planned, **kept(out / "found.json", run)}
+    return kept(out / "found.json", run)
 
 
 def epochs_for(alike: Alike, build: Callable[[], Any], seconds: float, out: Path) -> int:

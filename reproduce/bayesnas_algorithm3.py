@@ -7,8 +7,8 @@ left, and the error on test images. Lambda is given in units of 1 / training ima
     python reproduce/bayesnas_algorithm3.py run 300-100 --data MNIST --strength 1 --minutes 6    # likewise: 5, resnet18
     python reproduce/bayesnas_algorithm3.py record --out runs/algorithm3     # results/bayesnas_algorithm3.json
 
-A run ends with the round in which its minutes are over; the same command goes on. What budgets add, which are ours:
-bayesnas_lenet.py and benchmarks/compress_resnet18.py.
+A run ends with the round in which its minutes are over, or before one that leaves no network; the same command goes on.
+What budgets add, which are ours: bayesnas_lenet.py and benchmarks/compress_resnet18.py.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from torch import nn
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
-from _record import record  # noqa: E402
+from _record import header, record  # noqa: E402
 from bayesnas_lenet import lenet_5, lenet_300_100  # noqa: E402
 from compress_resnet18 import ResNet18  # noqa: E402
 
@@ -81,6 +81,7 @@ def run(args: argparse.Namespace) -> None:
     about = {k: v for k, v in vars(args).items() if k not in ("what", "data", "out", "minutes", "threads")}
     found: dict[str, Any] = {
         **about, "lambda": job.options.strength, "train_images": len(job.splits.train), "paper": PAPER[args.net],
+        "made": header(),
         "error_before": 100 - accuracy(net, job.feed, job.splits.test), "rounds": [],
     }  # fmt: skip
     sparse = Sparse(job, net.cpu()).place()  # channels are found on the CPU
@@ -88,6 +89,8 @@ def run(args: argparse.Namespace) -> None:
         if time.monotonic() - start > 60 * args.minutes:
             break
         history = run_rounds(replace(job, options=replace(job.options, rounds=t)), sparse, {}, {})
+        if len(history) < t:  # it would have left no network
+            break
         left = {k: history[-1][k] for k in ("weights", "of_weights", "channels", "val_trained", "val_pruned", "loss")}
         error = 100 - accuracy(sparse.net, job.feed, job.splits.test)
         living = [int((v > 0).sum()) for v in sparse.values()]

@@ -14,7 +14,9 @@ validation images; the judge is the run's own held-out networks, each evaluated 
     python reproduce/binas_predictors.py runs/NAME --outcomes   # ours alone: results/binas_outcomes.json
     python reproduce/binas_predictors.py runs/NAME --recorded   # ours alone, from the run's own measurements
 
-What is there is recorded after every part, so that a run which is cut off leaves the parts that it finished.
+What is there is recorded after every part, so that a run which is cut off leaves the parts that it finished; with
+`--fresh` as `binas_predictors_fresh`. Few held-out networks judge little: Kendall's deviation is about 0.22 with 12 of
+them, 0.03 with 400.
 """
 
 from __future__ import annotations
@@ -296,12 +298,14 @@ def main() -> None:
     for part in parts:
         part()
         curves = {k: v for k, v in study.curves.items() if not k.startswith(("table 2", "figure 7"))}
-        record("binas_outcomes" if args.outcomes else "binas_predictors", {
+        name = "binas_outcomes" if args.outcomes else "binas_predictors"
+        file = f"{name}{'_fresh' if args.fresh else ''}"
+        record(name, {
             **about, "curves": study.curves, "theorem_3_1": study.theorem,
             "paper_epochs": args.passes * (1 + sum(study.space.sizes)),
-        })  # fmt: skip
+        }, ROOT / f"benchmarks/results/{file}.json")  # fmt: skip
         if not args.outcomes:
-            figure(curves, ROOT / "reproduce/figures/binas_predictors.png")
+            figure(curves, ROOT / f"reproduce/figures/{file}.png")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,13 @@
 #!/bin/bash
 # What the papers' tables need of a GPU, at reduced size, side by side on one device: about 8 minutes on an H200.
 #   bash reproduce/on_a_gpu.sh CIFAR10.npz MNIST_FOLDER [OUT]
-# Results that ended are kept when it is cut off, and OUT/papers.tgz holds them all. Then: python reproduce/papers.py
+# A job's results go to the folder `keep` as soon as it ends, and OUT/papers.tgz holds them all. Where only the parts came
+# back, the scripts record them (--record, or the same command) with SARTOR_MEASURED=FILE, a record of that machine.
 export PYTHONPATH=$PWD/src${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1
 R=/tmp/papers; C=$1; M=$2; OUT=${3:-/tmp}; LIMIT=${LIMIT:-440}
-mkdir -p $R/log; touch $R/begun
-go() { local n=$1; shift; timeout $LIMIT "$@" > $R/log/$n.txt 2>&1 & }
+mkdir -p $R/log $R/keep; touch $R/begun
+keep() { find benchmarks/results reproduce/figures -newer $R/begun -type f -exec cp {} $R/keep/ \;; }
+go() { local n=$1; shift; { timeout $LIMIT "$@" > $R/log/$n.txt 2>&1; keep; } & }
 A3="python reproduce/bayesnas_algorithm3.py run"
 # 3, 4: one supernet on 80 %, the paper's estimator on it
 go binas python reproduce/binas_predictors.py $R/binas/seed-0 --fresh $C --seconds 200 --images 2000 --networks 200 --passes 1 --epochs 64
@@ -23,6 +25,5 @@ for s in 1 3 10; do go lenet5_$s $A3 5 --data $M --out $R/a3 --strength $s --ima
 wait
 python reproduce/bayesnas_algorithm3.py record --out $R/a3 > $R/log/a3.txt 2>&1
 for f in $R/log/*.txt; do echo "== $f"; tail -n 4 $f; done
-mkdir -p $R/keep; cp -r $R/log $R/keep/; find $R/cells $R/tree $R/a3 -name "found.json" -o -name "result.json" | tar czf $R/keep/parts.tgz -T -
-find benchmarks/results reproduce/figures -newer $R/begun -type f -exec cp {} $R/keep/ \;
+keep; cp -r $R/log $R/keep/; find $R/cells $R/tree $R/a3 $R/darts $R/binas -name "*.json" -size -1024k | tar czf $R/keep/parts.tgz -T -
 tar czf $OUT/papers.tgz -C $R keep; nvidia-smi --query-gpu=utilization.gpu,memory.used --format=csv,noheader

@@ -124,7 +124,7 @@ def items(name: str) -> list[list[str]]:
 
 
 NOT_YET = "(not run yet)"  # only where the verdict is "untried"
-_LOOKED_UP = re.compile(r"\{([^{}]+?)(?::(\.\d+[f%]))?\}")  # {FILE/key/key:.2f}
+_LOOKED_UP = re.compile(r"\{([^{}]+?)(?::(,|\.\d+[f%]))?\}")  # {FILE/key/key:.2f}
 
 
 def _number(match: re.Match[str]) -> str:
@@ -168,10 +168,26 @@ def nasi_beside() -> list[list[str]]:
     return rows
 
 
+def algorithm_3() -> list[list[str]]:
+    """Lambda alone: where the rounds end, and the fewest weights of any round that costs at most one point."""
+    found = json.loads((RESULTS / "bayesnas_algorithm3.json").read_text(encoding="utf-8"))["results"]
+    near = "fewest weights of a round within one point"
+    rows = [["network", "lambda in 1 / N", "rounds", "error before, after", "weights left", near]]
+    for net, runs in found.items():
+        for run in runs:
+            kept = [r for r in run["rounds"] if r["error"] <= run["error_before"] + 1]
+            best = min(kept, key=lambda r: r["share"]) if kept else None
+            errors = f"{run['error_before']:.2f}, {run['error_after']:.2f} %"
+            told = f"{best['share']:.1%} at {best['error']:.2f} %" if best else "none"
+            rows.append([net, f"{run['strength']:g}", str(len(run["rounds"])), errors, f"{run['share']:.1%}", told])
+    return rows
+
+
 TABLES: dict[str, Callable[[], list[list[str]]]] = {
     **{f"thorough {name}": partial(thorough, name) for name in SPACE_OF},
     **{f"items {name}": partial(items, name) for name in SPACE_OF},
     "nasi beside": nasi_beside,
+    "algorithm 3": algorithm_3,
     "records": records,
 }
 

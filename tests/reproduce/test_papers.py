@@ -36,7 +36,7 @@ def test_compress_md_has_the_baselines_of_the_record():
     assert "({:.2f} % and {:.2f} %)".format(*(networks[n]["baseline"]["error_mean"] for n in ("300-100", "5"))) in told
 
 
-def test_a_record_notes_changed_scripts_and_what_has_changed_since(tmp_path, monkeypatch):
+def test_a_record_notes_changed_scripts_what_has_changed_since_and_who_measured(tmp_path, monkeypatch):
     def git(*words):
         who = ("-c", "user.name=a", "-c", "user.email=a@b")
         return subprocess.run(["git", *who, *words], cwd=tmp_path, check=True, capture_output=True, text=True).stdout
@@ -62,6 +62,12 @@ def test_a_record_notes_changed_scripts_and_what_has_changed_since(tmp_path, mon
     _record.record("binas_optimisers", {})
     _record.mark()
     assert "stale" not in json.loads(path.read_text())
+    there = {**json.loads(path.read_text()), "commit": first, "hardware": {"gpu": "theirs"}}
+    (tmp_path / "there.json").write_text(json.dumps(there))
+    monkeypatch.setenv("SARTOR_MEASURED", str(tmp_path / "there.json"))
+    found = json.loads(_record.record("binas_optimisers", {"ours": 1}).read_text())
+    assert (found["commit"], found["hardware"], found["results"]) == (first, {"gpu": "theirs"}, {"ours": 1})
+    assert found["collected"]["commit"].rstrip("+") == git("rev-parse", "HEAD").strip()
 
 
 @pytest.mark.parametrize(
