@@ -3,11 +3,12 @@
     python benchmarks/bayesnas_cifar10.py --device cuda --data DIR --minutes 10 --out runs/bayes10
 
 DIR holds CIFAR-10's binary files. Section 6.1 of the paper (arXiv:1905.04919): a search network of 8 cells and 16
-channels, lambda 0.01, 0.007 and 0.005. Then the parameters of the paper's evaluation network with the cells found (20
-cells, 36 channels), and each cell's network (`--network` cells and channels) trained with the short recipe of
-`xnas_cifar10.py`, beside published and random cells. Everything resumes: what is done is read from `--out`, a search
-goes on after its last epoch. After `--minutes` nothing new is begun. `--part 0/3` takes every third search and network,
-so that several processes can share a GPU; without it the last process records what is there; so does `--record`.
+channels, lambda 0.01, 0.007 and 0.005. Then the parameters of the evaluation network with the cells found (20 cells, 36
+channels; as DARTS builds it, and as the paper does), and each cell's network (`--network` cells and channels) trained
+with the short recipe of `xnas_cifar10.py`, beside published and random cells. Everything resumes: what is done is read
+from `--out`, a search goes on after its last epoch. After `--minutes` nothing new is begun. `--part 0/3` takes every
+third search and network, so that several processes can share a GPU; without it the last process records what is there;
+so does `--record`.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from sartor.runs.directory import Run, write_json
 from sartor.runs.progress import Reporter
 from sartor.solvers import solve
 from sartor.solvers.base import Problem
+from sartor.spaces.cells.bayes_nets import BayesNet
 from sartor.spaces.cells.darts import Darts
 from sartor.spaces.cells.freecells import FreeCells
 from sartor.spaces.cells.genotype import PUBLISHED, Genotype
@@ -46,10 +48,10 @@ PAPER = {  # test error in percent, parameters in millions, of networks trained 
 BESIDE = ("DARTS_V2", "XNAS", "BayesNAS-0.01", "BayesNAS-0.007", "BayesNAS-0.005")
 
 
-def evaluation_parameters(genotype: Genotype) -> int:
-    """Of the evaluation network: 20 cells, 36 channels."""
+def evaluation_parameters(genotype: Genotype, net: type[CellNet | BayesNet] = CellNet) -> int:
+    """Of the evaluation network: 20 cells, 36 channels; DARTS's, or the paper's own with full dilated convolutions."""
     with torch.device("meta"):
-        return sum(p.numel() for p in CellNet(genotype, Frame(36, 20), Task(10, 32)).parameters())
+        return sum(p.numel() for p in net(genotype, Frame(36, 20), Task(10, 32)).parameters())
 
 
 def search(alike: Alike, strength: float, given: argparse.Namespace) -> dict[str, Any]:
@@ -106,7 +108,9 @@ def summary(given: argparse.Namespace) -> None:
     for strength in given.strengths:
         file = given.out / f"lambda-{strength:g}" / "found.json"
         if file.exists():
-            searches[f"{strength:g}"] = json.loads(file.read_text())
+            found = json.loads(file.read_text())
+            counted = evaluation_parameters(Genotype.from_json(found["genotype"]), BayesNet)
+            searches[f"{strength:g}"] = {**found, "papers_network_parameters": counted}
     for name, genotype in networks(given).items():
         if genotype is None:
             continue

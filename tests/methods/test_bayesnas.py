@@ -203,6 +203,15 @@ def test_rounds_go_on_until_the_planted_operations_are_left_also_under_batch_nor
     assert search.warning == ""
 
 
+def test_without_the_sphere_the_penalty_takes_planted_operations_too(tmp_path):
+    """`Circuit.scales` ablated under batch-norms: at 0.003 all three are found either way, at 0.01 with it alone."""
+    method = BayesNAS(**{**METHOD, "rounds": 0, "epochs": 4, "strength": 0.01, "zero_strength": 0.01})
+    search = Search(planted.job(tmp_path, PLANTED, planted.Planted(zeros=True, norms=True), count=1200), method)
+    search.net.groups = 0
+    search.run()
+    assert left(search) < PLANTED
+
+
 def test_where_nothing_is_pruned_the_run_says_so(tmp_path, monkeypatch):
     job, said = planted.job(tmp_path, PLANTED, planted.Planted(zeros=True)), []
     monkeypatch.setattr(type(job.run), "log", lambda _, text: said.append(text))
