@@ -210,7 +210,8 @@ def learnt(study: Study, networks: int) -> None:
 def searched(args: argparse.Namespace) -> None:
     """The supernet, its score and held-out networks, in so many seconds, on four fifths of the images."""
     asked = {
-        "data": str(args.fresh), "seed": args.seed, "device": args.device, "val": 0.2, "method": {"name": "binas"},
+        "data": str(args.fresh), "seed": args.seed, "device": args.device, "val": 0.2,
+        "method": {"name": "binas", "held_out": args.held_out},
         "space": {"name": "mobile", "preset": args.preset},
     }  # fmt: skip
     context = open_context(options.from_mapping(asked), args.run, Reporter(quiet=True))
@@ -266,6 +267,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=256)
     parser.add_argument("--fresh", type=Path, help="data to train the supernet on first")
     parser.add_argument("--seconds", type=float, default=240.0, help="of that")
+    parser.add_argument("--held-out", type=int, default=0, help="networks that judge; 0: as many as the time allows")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--preset", default="small", help="of the mobile space")

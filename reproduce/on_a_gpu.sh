@@ -10,7 +10,7 @@ keep() { find benchmarks/results reproduce/figures -newer $R/begun -type f -exec
 go() { local n=$1; shift; { timeout $LIMIT "$@" > $R/log/$n.txt 2>&1; keep; } & }
 A3="python reproduce/bayesnas_algorithm3.py run"
 # 3, 4: one supernet on 80 %, the paper's estimator on it
-go binas python reproduce/binas_predictors.py $R/binas/seed-0 --fresh $C --seconds 200 --images 2000 --networks 200 --passes 1 --epochs 64
+go binas python reproduce/binas_predictors.py $R/binas/seed-0 --fresh $C --seconds 200 --held-out 40 --images 2000 --networks 200 --passes 1 --epochs 64
 # 12: three lambdas until nothing leaves, then trained beside random cells
 for i in 0 1 2; do go cells$i python benchmarks/bayesnas_cifar10.py --data $C --out $R/cells --part $i/3 --rounds 0 --rate 3 --batch 128 \
   --images 10000 --cells 5 --network 5 16 --random 3 --beside --train-images 20000 --train-epochs 6 --minutes 6; done
@@ -19,7 +19,7 @@ go tree python benchmarks/bayesnas_treecell.py --data $C --out $R/tree --blocks 
 # 11: NASI-FIX, NASI-ADA, our defaults, random
 go darts python benchmarks/nasi_darts.py --data $C --out $R/darts --network 5 16 --images 20000 --epochs 8 --seeds 3 --minutes 5.7
 # 14: algorithm 3 by lambda alone; LeNets on the CPU's cores
-for s in 1 5; do go resnet$s $A3 resnet18 --data $C --device cuda --out $R/a3 --strength $s --width 32 --pretrain 12 --epochs 3 --batch 256 --minutes 6; done
+for s in 3 6; do go resnet$s $A3 resnet18 --data $C --device cuda --out $R/a3 --strength $s --width 32 --pretrain 12 --epochs 3 --batch 256 --minutes 6; done
 for s in 1 3 10 30; do go lenet300_$s $A3 300-100 --data $M --out $R/a3 --strength $s --pretrain 8 --minutes 6; done
 for s in 1 3 10; do go lenet5_$s $A3 5 --data $M --out $R/a3 --strength $s --images 12000 --pretrain 5 --epochs 4 --minutes 6; done
 wait
