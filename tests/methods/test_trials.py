@@ -230,25 +230,31 @@ def test_where_steps_are_slow_there_are_fewer_trials_rather_than_shorter_ones(
     assert steps * step * ladder._units(networks, rungs) <= 86  # all rungs inside the search's time
 
 
-def test_where_the_end_is_near_speed_decides_how_long_a_network_is_tried(tmp_path, monkeypatch):
+def test_trials_favour_the_network_that_is_best_in_the_end(tmp_path, monkeypatch):
+    """Errors of n^-a + (e / E)^-a after e of E epochs at n times the median's step: its size is best in the end."""
     job = replace(tiny.job(tmp_path), seconds=100.0)
     few = len(job.feed.batches(job.splits.train, 64, "trials"))
+    sizes = np.geomspace(0.01, 100.0, 2001)  # in steps of the median network
 
-    def made(step, name):
-        monkeypatch.setattr(bench, "seconds_per_step", lambda training, patience: step)
-        run = type(job.run)(tmp_path / name, job.run.reporter)
-        return ladder.Ladder(replace(job, run=run), Trials(epochs=0).recipe(0), 0, 0, 3, 1, 0.5)
+    def best(share):
+        return sizes[np.argmin(sizes**-ladder._DECAY + share**-ladder._DECAY)]
 
-    plenty, scarce = made(100 / few / 50, "plenty"), made(100 / few / 5, "scarce")  # 50 and 5 epochs in the end
-    assert (plenty.pace.power, scarce.pace.power) == (0.0, 1.0)
-    monkeypatch.setattr(bench, "seconds_per_step", lambda training, patience: 2 * scarce.pace.step)
-    training, _ = scarce.bench.training(job.space.heaviest, 0)
+    for last in (50, 5):  # epochs of the median network in the end
+        monkeypatch.setattr(bench, "seconds_per_step", lambda training, patience, s=100 / few / last: s)
+        run = type(job.run)(tmp_path / str(last), job.run.reporter)
+        made = ladder.Ladder(replace(job, run=run), Trials(epochs=0).recipe(0), 0, 0, 3, 1, 0.5)
+        training, _ = made.bench.training(job.space.heaviest, 0)
+        work, timed = made._work(ladder.Candidate(job.space.heaviest, "drawn"), 0), made.pace.step
 
-    def epochs(made):
-        return made.bench._epochs(made._work(ladder.Candidate(job.space.heaviest, "drawn"), 0), training)
+        def epochs(size):
+            monkeypatch.setattr(bench, "seconds_per_step", lambda training, patience: size * timed)
+            return made.bench._epochs(work, training)
 
-    assert epochs(scarce) == pytest.approx(scarce.epochs / 2)  # half the speed, half the epochs
-    assert epochs(plenty) == plenty.epochs
+        assert epochs(1.0) == pytest.approx(made.epochs)
+        share = np.array([epochs(size) for size in sizes]) * bench.GROWTH ** ((made.rungs - 1) / 2) / last
+        assert best(1 / sizes) == pytest.approx(1.0)
+        assert best(share[1000] / sizes) < 0.6  # after equal times
+        assert best(share) == pytest.approx(1.0)
 
 
 def test_a_late_search_that_tried_three_networks_still_has_a_score(tmp_path, monkeypatch):

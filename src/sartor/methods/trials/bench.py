@@ -116,10 +116,12 @@ class Bench:
         return Trial(work.arch.picks, work.rung, right, seconds, done + length.end, work.why, name)
 
     def _epochs(self, work: Work, training: Training) -> float:
-        """Epochs of a network in the first rung: all the same, or those that take the same time.
+        """Epochs of a network in the first rung: all the same, or the more the faster its steps are.
 
-        Where the network that comes out will see its images many times, small networks, which learn faster, would win
-        trials of equal time that they lose in the end. Where it will see them a few times only, speed is what counts.
+        A network whose step takes n seconds errs by about ``A n^-a + B e^-a`` after e epochs. At the end all have had
+        the same time, ``e = T / n``, which is best where ``A n^-a = B e^-a``. Trials of the same time would be best for
+        a smaller network: it learns faster, and loses in the end. Trials of ``e = c n^-p`` epochs are best where
+        ``A n^-a = p B e^-a``: at the same network if ``p = f^a``, f being the share of its epochs that a trial sees.
         """
         if work.pace is None or work.pace.power == 0:
             return work.epochs

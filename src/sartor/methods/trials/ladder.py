@@ -28,8 +28,9 @@ from sartor.solvers.base import Problem
 _FEWEST, _MOST, _LAST = 6, 64, 3  # networks of the first rung, and of the last
 _STEPS = 80  # a shorter training tells little,
 _LADDER = 12  # and fewer networks need no third rung
-_SCARCE, _PLENTY = 10, 40  # epochs of the network that comes out: few, and many
+_SCARCE = 10  # epochs of the network that comes out, where they are few
 _HASTE = 0.4  # of its time that the search takes at least, however few those are
+_DECAY = 0.4  # error falls with this power of a network's size and of the images that it has seen, roughly
 _USED = 0.85  # share of the time that is given to trainings; the rest builds, evaluates and fits
 _TIMED, _LOOKING = 5, 4.0  # networks whose steps are timed to plan the rungs, and seconds after which it is enough
 _FOLDS = 5  # of the first rung, to see how well the score ranks networks that it was not fitted to
@@ -98,10 +99,11 @@ class Ladder:
         while not given and self.first > _FEWEST and steps() < _STEPS:
             self.first -= 1
             self.rungs = min(self.rungs, 3 if self.first >= _LADDER else 2)
-        power = float(np.clip((_PLENTY - last) / (_PLENTY - _SCARCE), 0.0, 1.0))
+        epochs = max(1.0, steps()) / batches
+        behind = min(1.0, epochs * GROWTH ** ((self.rungs - 1) / 2) / last)  # at the middle rung
         # Beside others on a GPU a network's own speed cannot be seen.
-        self.pace = Pace(step, 0.0 if size > 1 and together == 1 else power)
-        return max(1.0, steps()) / batches
+        self.pace = Pace(step, 0.0 if size > 1 and together == 1 else float(behind**_DECAY))
+        return epochs
 
     @cached_property
     def crew(self) -> Crew | None:
