@@ -17,7 +17,7 @@ from sartor.methods.trials import PLUGIN as Trials
 from sartor.methods.trials import bench, ladder
 from sartor.methods.trials.bench import Bench
 from sartor.methods.trials.crew import Crew
-from sartor.methods.trials.design import dearest, draw, usage
+from sartor.methods.trials.design import draw, largest, usage
 from sartor.predictors.likeness import fit_trials
 from sartor.runs.schema import Trial
 from sartor.solvers import solve
@@ -117,9 +117,15 @@ def test_what_is_drawn_lies_inside_and_uses_the_budget():
 
 
 def test_of_every_family_the_largest_landmarks_inside():
-    archs = {f"res-{n}": Arch((n, 0, 0, 0, 0, 0)) for n in range(8)} | {"mb-1": Arch((0, 1, 0, 0, 0, 0))}
-    assert list(dearest(archs, [LIMIT], each=2)) == ["res-6", "res-5", "mb-1"]
-    assert dearest({"res-9": Arch((9, 0, 0, 0, 0, 0))}, [LIMIT]) == {}
+    """The largest need not be the dearest; one of every family comes before a second one."""
+    small, mobile, other = (Arch((0, n, 0, 0, 0, 0)) for n in range(3))
+    archs = {f"res{n}-s1": Arch((n, 0, 0, 0, 0, 0)) for n in range(8)}
+    archs |= {"res9-w4-s2": small, "mobilev2-w8-s1": mobile, "mobilev3-w8-s1": other}
+    sizes = {arch: 10.0 - name_at for name_at, arch in enumerate(archs.values())} | {archs["res2-s1"]: 20.0}
+    found = largest(archs, [LIMIT], sizes.__getitem__)
+    assert list(found) == ["res2-s1", "mobilev2-w8-s1", "mobilev3-w8-s1", "res9-w4-s2"]
+    assert found["res9-w4-s2"] == small
+    assert largest({"res-9": Arch((9, 0, 0, 0, 0, 0))}, [LIMIT], lambda arch: 1.0) == {}
 
 
 @pytest.fixture(scope="module")
@@ -230,31 +236,30 @@ def test_where_steps_are_slow_there_are_fewer_trials_rather_than_shorter_ones(
     assert steps * step * ladder._units(networks, rungs) <= 86  # all rungs inside the search's time
 
 
-def test_trials_favour_the_network_that_is_best_in_the_end(tmp_path, monkeypatch):
+@pytest.mark.parametrize("last", [50, 5])  # epochs of the median network in the end
+def test_trials_favour_the_network_that_is_best_in_the_end(tmp_path, monkeypatch, last):
     """Errors of n^-a + (e / E)^-a after e of E epochs at n times the median's step: its size is best in the end."""
     job = replace(tiny.job(tmp_path), seconds=100.0)
-    few = len(job.feed.batches(job.splits.train, 64, "trials"))
-    sizes = np.geomspace(0.01, 100.0, 2001)  # in steps of the median network
+    step = 100 / last / len(job.feed.batches(job.splits.train, 64, "trials"))
+    monkeypatch.setattr(bench, "seconds_per_step", lambda training, patience: step)
+    made = ladder.Ladder(job, Trials(epochs=0).recipe(0), 0, 0, 3, 1, 0.5)
+    training, _ = made.bench.training(job.space.heaviest, 0)
+    work = made._work(ladder.Candidate(job.space.heaviest, "drawn"), 0)
+
+    def epochs(size):
+        monkeypatch.setattr(bench, "seconds_per_step", lambda training, patience: size * step)
+        return made.bench._epochs(work, training)
+
+    sizes = np.geomspace(0.01, 100.0, 2001)
 
     def best(share):
         return sizes[np.argmin(sizes**-ladder._DECAY + share**-ladder._DECAY)]
 
-    for last in (50, 5):  # epochs of the median network in the end
-        monkeypatch.setattr(bench, "seconds_per_step", lambda training, patience, s=100 / few / last: s)
-        run = type(job.run)(tmp_path / str(last), job.run.reporter)
-        made = ladder.Ladder(replace(job, run=run), Trials(epochs=0).recipe(0), 0, 0, 3, 1, 0.5)
-        training, _ = made.bench.training(job.space.heaviest, 0)
-        work, timed = made._work(ladder.Candidate(job.space.heaviest, "drawn"), 0), made.pace.step
-
-        def epochs(size):
-            monkeypatch.setattr(bench, "seconds_per_step", lambda training, patience: size * timed)
-            return made.bench._epochs(work, training)
-
-        assert epochs(1.0) == pytest.approx(made.epochs)
-        share = np.array([epochs(size) for size in sizes]) * bench.GROWTH ** ((made.rungs - 1) / 2) / last
-        assert best(1 / sizes) == pytest.approx(1.0)
-        assert best(share[1000] / sizes) < 0.6  # after equal times
-        assert best(share) == pytest.approx(1.0)
+    assert epochs(1.0) == pytest.approx(made.epochs)
+    share = np.array([epochs(size) for size in sizes]) * bench.GROWTH ** ((made.rungs - 1) / 2) / last
+    assert best(1 / sizes) == pytest.approx(1.0)
+    assert best(share[1000] / sizes) < 0.6  # after equal times
+    assert best(share) == pytest.approx(1.0)
 
 
 def test_a_late_search_that_tried_three_networks_still_has_a_score(tmp_path, monkeypatch):

@@ -13,13 +13,14 @@ import numpy as np
 
 from sartor.core.arch import Arch, canonical
 from sartor.core.quadratic import Quadratic
+from sartor.costs.macs import Macs
 from sartor.engine import checkpoint
 from sartor.engine.recipe import Recipe
 from sartor.insight.factors import drawn
 from sartor.methods.base import Job, start_file
 from sartor.methods.trials.bench import GROWTH, Bench, Work, trial_file
 from sartor.methods.trials.crew import Crew
-from sartor.methods.trials.design import dearest, draw
+from sartor.methods.trials.design import draw, largest
 from sartor.predictors.likeness import Fit, fit_trials
 from sartor.runs.schema import Pace, Trial, TrialsFile
 from sartor.solvers import solve
@@ -144,8 +145,7 @@ class Ladder:
     def _first(self) -> list[Candidate]:
         """The largest landmarks inside the limits, and random networks."""
         space, limits = self.job.space, self.job.limits
-        known = dearest(space.landmarks(self.job.task), limits)
-        found = {canonical(space.choices, arch): name for name, arch in list(known.items())[: self.first // 2]}
+        found = {canonical(space.choices, a): name for name, a in list(self._landmarks.items())[: self.first // 2]}
         first = self.job.origin.arch(space.choices) if self.job.origin is not None else None
         if first is not None and all(limit.holds(first) for limit in limits):  # the one that knows most already
             found = {canonical(space.choices, first): "start"} | found
@@ -154,6 +154,15 @@ class Ladder:
         others = [arch for arch in draw(space.choices, limits, start, self.first, rng) if arch not in found]
         landmarks = [Candidate(arch, "landmark", name) for arch, name in found.items()]
         return [*landmarks, *(Candidate(arch, "drawn") for arch in others[: self.first - len(found)])]
+
+    @cached_property
+    def _landmarks(self) -> dict[str, Arch]:
+        space, task = self.job.space, self.job.task
+
+        def macs(arch: Arch) -> float:
+            return Macs().of(space.network(arch, task), (task.channels, task.image, task.image))
+
+        return largest(space.landmarks(task), self.job.limits, macs)
 
     def _optimum(self, score: Quadratic) -> Arch:
         return canonical(self.job.space.choices, solve(Problem(score, self.job.limits)).arch)
