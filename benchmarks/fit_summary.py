@@ -37,7 +37,17 @@ def summary(run: Path) -> dict:
         "device": certificate["device"],
         "environment": certificate["environment"],
         "made": certificate["made"],
+        "rivals": [rival(p.parent) for p in sorted(run.glob("compare/*/*/verify.json"))],
     }
+
+
+def rival(folder: Path) -> dict:
+    """A network that was trained beside a run; its comparison may have been cut off after it."""
+    training, solution = (json.loads((folder / f"{n}.json").read_text()) for n in ("training", "solution"))
+    return {
+        "group": folder.name, "network": solution["string"], "test": training["test_accuracy"],
+        "seconds": training["seconds"], "epochs": len(training["history"]),
+    }  # fmt: skip
 
 
 if __name__ == "__main__":
