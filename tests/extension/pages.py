@@ -3,7 +3,6 @@
 import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import quick
@@ -25,8 +24,7 @@ def write(page: str, folder: Path, name: str) -> Path:
 
 def command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """`sartor` in that folder, as a person would run it."""
-    words = [sys.executable, "-m", "sartor", *arguments]
-    return subprocess.run(words, cwd=folder, env=quick.environment(), capture_output=True, text=True, check=False)
+    return quick.run(["-m", "sartor", *arguments], folder)
 
 
 def commands(page: str, folder: Path) -> None:
@@ -38,7 +36,6 @@ def commands(page: str, folder: Path) -> None:
 
 def python(page: str, folder: Path) -> str:
     """What the page's further blocks print, in a process of their own: the plug-in is only in the current folder."""
-    words = [sys.executable, "-c", "\n".join(blocks(page, "python")[1:])]
-    done = subprocess.run(words, cwd=folder, env=quick.environment(), capture_output=True, text=True, check=False)
+    done = quick.run(["-c", "\n".join(blocks(page, "python")[1:])], folder)
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -2,11 +2,11 @@
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import quick
 import tiny
 
 import sartor
@@ -98,6 +98,8 @@ def test_a_runtime_and_a_solver_on_the_command_line(finished, outside, monkeypat
         finished.data,
         "--out=run",
         "--method=random",
+        "--space=nasbench201",
+        "--set=space.cells=1",
         "--runtime=my_runtime:Quick",
         "--cost=latency",
         *sets,
@@ -115,8 +117,9 @@ def test_a_runtime_and_a_solver_on_the_command_line(finished, outside, monkeypat
     assert 'name = "my_solver:Patient"\nseconds = 50.0' in Path("run/config.toml").read_text()
     assert "Left out" not in Path("run/report.html").read_text()
     # another process, in the same folder, goes on from there
-    more = [sys.executable, "-m", "sartor", *map(str, words)]
-    assert "done before" in subprocess.run(more, capture_output=True, text=True, check=True).stderr
+    more = quick.run(["-m", "sartor", *words], outside)
+    more.check_returncode()
+    assert "done before" in more.stderr
 
 
 def test_a_cost_that_is_asked_for_later_is_priced_then(finished, outside):

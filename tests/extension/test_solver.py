@@ -1,7 +1,6 @@
 """A solver that lies outside the package, as docs/extend/solver.md has it: by command line, Python, and alone."""
 
 import re
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -38,8 +37,7 @@ def check(run, steps):
 def test_the_command_line(outside):
     sets = ("--set=solver.steps=50", "--set=train.epochs=1")
     command = ("fit", "digits", "--method=random", "--effort=quick", "--params=60K", "--solver=climb:Climb", *sets)
-    words = [sys.executable, "-m", "sartor", *command, "--out=run", "--quiet"]
-    subprocess.run(words, check=True, env=quick.environment())
+    quick.run(["-m", "sartor", *command, "--out=run", "--quiet"], outside).check_returncode()
     check(outside / "run", 50)
 
 

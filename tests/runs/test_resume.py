@@ -1,11 +1,9 @@
 """Killed at random moments and started again: the same score, the same network, nothing complete done twice."""
 
+import os
 import random
 import signal
-import subprocess
-import sys
 import time
-from functools import partial
 
 import pytest
 import quick
@@ -13,17 +11,15 @@ import tiny
 
 from sartor.runs.directory import Run, read_json
 
-METHOD = {**tiny.QUICK["method"], "heaviest_epochs": 12, "multipath_epochs": 12, "passes": 2}
+METHOD = {**tiny.QUICK["method"], "heaviest_epochs": 6, "multipath_epochs": 6, "passes": 2}
 GROUPS = {"method": METHOD, "train": {**tiny.QUICK["train"], "epochs": 6}}
 BUDGET = {"params": "150K"}
 
 
 def start(finished, out, log):
     """`sartor fit` in a process of its own; what it says goes to the file `log`."""
-    command = [sys.executable, "-m", "sartor", *tiny.arguments(finished.data, out, "--params=150K", **GROUPS)]
-    # A job in the background of a script inherits deafness to Ctrl-C, and so would the process that is to be stopped.
-    hearing = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log, env=quick.environment(), preexec_fn=hearing)  # noqa: PLW1509
+    words = tiny.arguments(finished.data, out, "--params=150K", **GROUPS)
+    return quick.start(["-m", "sartor", *words], os.devnull, log)
 
 
 def said(path):
@@ -33,7 +29,7 @@ def said(path):
 def wait_for(process, log, words):
     """Until the process has said one of `words`, or has ended."""
     limit = time.monotonic() + 100
-    while process.poll() is None and not any(w in line for line in said(log) for w in words):
+    while process.exitcode is None and not any(w in line for line in said(log) for w in words):
         assert time.monotonic() < limit, said(log)
         time.sleep(0.01)
 
@@ -41,26 +37,27 @@ def wait_for(process, log, words):
 def stop(finished, out, log, words, delay, how):
     """Start, wait until it works on one of `words`, `delay` seconds more, then send the signal; the exit code."""
     log.write_text("")
-    with log.open("wb") as stream:
-        process = start(finished, out, stream)
-        try:
-            wait_for(process, log, words)
-            time.sleep(delay)
-            process.send_signal(how)
-            return process.wait(100)
-        finally:
-            process.kill()
-            process.wait()
+    process = start(finished, out, log)
+    try:
+        wait_for(process, log, words)
+        time.sleep(delay)
+        if process.exitcode is None:
+            os.kill(process.pid, how)
+        process.join(100)
+        return process.exitcode
+    finally:
+        process.kill()
+        process.join()
 
 
 def finish(finished, out, log):
-    with log.open("wb") as stream:
-        process = start(finished, out, stream)
-        try:
-            assert process.wait(200) == 0, said(log)
-        finally:
-            process.kill()
-            process.wait()
+    process = start(finished, out, log)
+    try:
+        process.join(200)
+        assert process.exitcode == 0, said(log)
+    finally:
+        process.kill()
+        process.join()
 
 
 def times(out):
@@ -101,7 +98,7 @@ def test_stopped_by_ctrl_c_and_killed_at_random_moments_it_ends_as_if_nothing_ha
     assert stop(finished, out, log, ["search:"], rng.uniform(0.3, 1.0), signal.SIGTERM) == 143, said(log)
     assert said(log)[-1].startswith("sartor: stopped; what was computed is kept")
     # Anywhere in the search first, then wherever the run has got to: the later stages come closer each time.
-    for word, longest in [("search:", 1.0), ("search:", 3.0), ("search:", 5.0), ("train:", 0.3), ("export:", 2.0)]:
+    for word, longest in [("search:", 0.5), ("search:", 1.5), ("search:", 2.5), ("train:", 0.3), ("export:", 2.0)]:
         assert stop(finished, out, log, [word], rng.uniform(0, longest), signal.SIGKILL) == -signal.SIGKILL
         now = times(out)
         assert {k: now[k] for k in complete} == complete, "a stage that was complete ran again"
