@@ -66,7 +66,7 @@ class Latency(Cost):
     sample: int = 240  # parts of kinds that are timed, about; the other prices follow from theirs
     networks: int = 14  # random whole networks that calibrate, besides the least and the heaviest
     verify_s: float = 1.5  # how long `measure` takes
-    moments: int = 4  # how often `measure` may wait for a machine that is busier than it was for the table
+    moments: int = 4  # how often `measure` looks, at most, at a machine that is busier than it was for the table
     seed: int = 0  # of the calibration networks and the order of the visits
 
     def __post_init__(self) -> None:
@@ -114,11 +114,11 @@ class Latency(Cost):
         """
         model = at.file if at.file is not None and self.deployed_under().exported else net
         timings: list[Timing] = []
-        while len(timings) < self.moments:
+        while True:
             timings.append(self.time(model, in_shape, at.table))
             drift = timings[-1].drift
             over = at.limit is not None and timings[-1].p50 > at.limit
-            if drift is None or drift < (_SLOWER if over else _BUSY):
+            if drift is None or drift < (_SLOWER if over else _BUSY) or len(timings) >= self.moments:
                 break
             where = "this machine" if self.target == "local" else self.target
             at.say(f"{where} runs {drift:.2f} times slower than when the table was made: waiting for a better moment")
