@@ -106,7 +106,7 @@ def test_a_fit_starts_from_a_run_and_compares_with_a_fresh_start(finished, tmp_p
 
     monkeypatch.setattr(training, "train_network", spied)
     chosen = tiny.given(
-        finished.data, {"params": "150K"}, start=str(finished.run), method="random", train={"epochs": 1}
+        finished.data, {"params": "150K"}, start=str(finished.run), method="random", train={"epochs": 1}, costs={}
     )
     assert encode(chosen.start) == str(finished.run)
     path = order.fit(chosen, tmp_path / "run", Reporter(silent=True))

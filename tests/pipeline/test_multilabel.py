@@ -38,7 +38,7 @@ def labels(tmp_path_factory):
 def result(labels, tmp_path_factory):
     out = tmp_path_factory.mktemp("run")
     more = {"method": {**tiny.QUICK["method"], "heaviest_epochs": 2}, "train": {**tiny.QUICK["train"], "epochs": 8}}
-    words = tiny.arguments(labels, out, "--params=60k", "--quiet", "--json", **more)
+    words = tiny.arguments(labels, out, "--params=60k", "--quiet", "--json", costs={}, **more)
     done = CliRunner().invoke(app, words, catch_exceptions=False)
     assert done.exit_code == 0
     return sartor.load(out)

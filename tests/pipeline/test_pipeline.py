@@ -272,7 +272,8 @@ def test_a_budget_that_differs_in_a_late_digit_is_another_budget():
 
 
 def test_without_a_budget_the_methods_own_selection_decides(finished, tmp_path):
-    result = sartor.fit(finished.data, out=tmp_path / "run", **{**tiny.QUICK, "method": {"name": "random"}})
+    tiny.prepare(finished, tiny.given(finished.data, {}, method="random"), tmp_path / "run")
+    result = sartor.fit(finished.data, out=tmp_path / "run", **{**tiny.QUICK, "method": "random"})
     assert result.certificate["budgets"] == {} and result.certificate["fits"]
     assert set(result.certificate["costs"]) == {"latency", "macs", "memory", "params"}
     assert result.certificate["score"]["value"] == max(result.frontier.score)

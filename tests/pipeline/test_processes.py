@@ -18,6 +18,7 @@ import hashlib, json, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 import tiny
+from sartor.methods.binas.method import BINAS
 from sartor.pipeline import context as contexts
 from sartor.pipeline import order as pipeline
 from sartor.pipeline import stages, training
@@ -25,16 +26,15 @@ from sartor.runs.progress import Reporter
 
 data, out, said = (Path(a) for a in sys.argv[2:])
 mine = {}
-search, solve, train = stages.search, contexts.solve, training.train_network
+search, solve, train = BINAS.search, contexts.solve, training.train_network
 
 
-def searched(cut, prepared=None):
-    context = cut.context
-    found = context.method.search(context.job())
+def searched(self, job):
+    found = search(self, job)
     mine["score"] = hashlib.sha256(json.dumps(found.score.to_json()).encode()).hexdigest()
     mine["accuracy"] = found.facts["heaviest_accuracy"]
-    mine["rank"], mine["world"] = context.engine.rank, context.engine.world
-    return search(cut, prepared)  # resumes from what was just measured
+    mine["rank"], mine["world"] = job.engine.rank, job.engine.world
+    return found
 
 
 def solved(problem, **options):
@@ -51,7 +51,7 @@ def trained(net, *more):
     return history
 
 
-stages.search, contexts.solve, training.train_network = searched, solved, trained
+BINAS.search, contexts.solve, training.train_network = searched, solved, trained
 chosen = tiny.given(data, {"params": "150K"}, devices=2)
 path = pipeline.fit(chosen, out, Reporter())
 mine["picks"] = list(stages.chosen(pipeline.Run(path)).picks)
