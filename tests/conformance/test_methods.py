@@ -27,8 +27,10 @@ def make(name):
     """The method at its shortest: options of the tiny job that it has."""
     fields = {f.name for f in dataclasses.fields(METHODS[name])}
     short = {**tiny.QUICK["method"], "steps": 2, "nu_networks": 2, "epochs": 1, "networks": 40}
-    if "rungs" in fields:  # a network that is trained by itself needs some steps to differ from the others
-        short |= {"rungs": 1, "networks": 6, "epochs": 10, "batch": 8}
+    if "rungs" in fields:  # a network that is trained by itself needs some long steps to differ from the others
+        short |= {"rungs": 1, "networks": 4, "epochs": 8, "batch": 8, "lr": 0.2}
+    if "nu_networks" in fields:
+        short |= {"batch": 4}
     return build(METHODS[name], {k: v for k, v in short.items() if k in fields}, "method")
 
 
