@@ -122,12 +122,16 @@ class Space(ABC):
         groups that share an option have the same size at every step, which a GPU's convolution plans depend on: with
         a multiple of 36 images the mobile space meets one set of shapes only.
         """
-        picks = np.zeros((count, len(self.choices)), np.int64)
+        sizes = self.sizes
+        picks = np.zeros((count, len(sizes)), np.int64)
         for i, choice in enumerate(self.choices):
             on = np.ones(count, bool)
             for other, allowed in choice.needs:
-                on &= np.isin(picks[:, other], allowed)
+                fits = np.zeros(sizes[other], bool)
+                fits[list(allowed)] = True
+                on &= fits[picks[:, other]]
             for group in (np.flatnonzero(on), np.flatnonzero(~on)):
-                hand = (np.arange(len(group)) + rng.integers(len(choice.options))) % len(choice.options)
-                picks[rng.permutation(group), i] = hand
+                first = rng.integers(sizes[i])
+                rng.shuffle(group)
+                picks[group, i] = np.arange(first, first + len(group)) % sizes[i]
         return picks
