@@ -12,6 +12,7 @@ import tiny
 from sartor.core.arch import Arch, Choice, canonical
 from sartor.core.errors import BadInput
 from sartor.core.quadratic import Limit, Quadratic
+from sartor.costs.macs import Macs
 from sartor.methods.base import start_file
 from sartor.methods.trials import PLUGIN as Trials
 from sartor.methods.trials import bench, ladder
@@ -118,14 +119,14 @@ def test_what_is_drawn_lies_inside_and_uses_the_budget():
 
 def test_of_every_family_the_largest_landmarks_inside():
     """The largest need not be the dearest; one of every family comes before a second one."""
-    small, mobile, other = (Arch((0, n, 0, 0, 0, 0)) for n in range(3))
-    archs = {f"res{n}-s1": Arch((n, 0, 0, 0, 0, 0)) for n in range(8)}
-    archs |= {"res9-w4-s2": small, "mobilev2-w8-s1": mobile, "mobilev3-w8-s1": other}
-    sizes = {arch: 10.0 - name_at for name_at, arch in enumerate(archs.values())} | {archs["res2-s1"]: 20.0}
-    found = largest(archs, [LIMIT], sizes.__getitem__)
-    assert list(found) == ["res2-s1", "mobilev2-w8-s1", "mobilev3-w8-s1", "res9-w4-s2"]
-    assert found["res9-w4-s2"] == small
-    assert largest({"res-9": Arch((9, 0, 0, 0, 0, 0))}, [LIMIT], lambda arch: 1.0) == {}
+    picks = {"res0-s1": (0, 0), "res2-s1": (2, 0), "res6-s1": (6, 0), "res8-w4-s2": (1, 0), "res9-s1": (9, 0)}
+    picks |= {"mobilev2-w8-s1": (0, 1), "mobilev3-w8-s1": (0, 2)}
+    archs = {name: Arch((*first, 0, 0, 0, 0)) for name, first in picks.items()}
+    macs = Quadratic(SIZES, 0.0, {0: np.where(np.arange(SIZES[0]) == 2, 9.0, 3.0)})
+    found = largest(archs, [LIMIT], macs)
+    assert list(found) == ["res2-s1", "mobilev2-w8-s1", "mobilev3-w8-s1", "res8-w4-s2"]
+    assert next(iter(largest(archs, [LIMIT], None))) == "res6-s1"  # where nothing is counted, the dearest
+    assert largest({"res9-s1": archs["res9-s1"]}, [LIMIT], None) == {}
 
 
 @pytest.fixture(scope="module")
@@ -260,6 +261,25 @@ def test_trials_favour_the_network_that_is_best_in_the_end(tmp_path, monkeypatch
     assert best(1 / sizes) == pytest.approx(1.0)
     assert best(share[1000] / sizes) < 0.6  # after equal times
     assert best(share) == pytest.approx(1.0)
+
+
+def test_where_even_the_fewest_trials_would_be_too_short_faster_networks_are_tried(tmp_path, monkeypatch):
+    job = replace(tiny.job(tmp_path, space="edge"), seconds=100.0)
+    macs = Macs().table(job.space, job.task).form
+    whole = macs(job.space.heaviest)
+    monkeypatch.setattr(Bench, "pace", lambda self, arch: (20.0 * macs(arch) / whole, 0.0))  # as there is to compute
+
+    def made(name, **known):
+        run = type(job.run)(tmp_path / name, job.run.reporter)
+        return ladder.Ladder(replace(job, run=run, **known), Trials(epochs=0).recipe(0), 0, 0, 3, 1, 0.5)
+
+    slow, fast = made("slow"), made("fast", macs=macs)
+    assert slow.most is None
+    assert fast.most is not None
+    assert fast.epochs > 2 * slow.epochs
+    tried = fast.candidates(0)
+    assert max(macs(c.arch) for c in tried) <= fast.most < max(macs(c.arch) for c in slow.candidates(0))
+    assert ladder.Ladder(fast.job, Trials(epochs=0).recipe(0), 0, 0, 3, 1, 0.5).candidates(0) == tried  # resumed
 
 
 def test_a_late_search_that_tried_three_networks_still_has_a_score(tmp_path, monkeypatch):

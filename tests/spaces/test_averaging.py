@@ -8,7 +8,8 @@ from sartor.core.registry import SPACES
 from sartor.core.task import Task
 from sartor.engine.device import Engine
 from sartor.spaces import pooling as averaging
-from sartor.spaces.pooling import AvgPool2d, mended
+from sartor.spaces.mending import mended
+from sartor.spaces.pooling import AvgPool2d
 
 SHAPES = [(3, 1, 1, False), (3, 2, 1, False), (3, 2, 1, True), (5, 2, (2, 1), False), (2, 2, 0, False)]
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA"))]
@@ -66,6 +67,6 @@ def test_a_given_network_is_mended_where_it_is_placed():
 def test_no_space_averages_over_a_border_by_pytorchs_own_layer(name):
     task = Task(3, 16, 3)
     space = SPACES[name]().fitted(task)
-    padded = [m for m in space.supernet(task).modules() if isinstance(m, nn.AvgPool2d) and averaging._padded(m)]
+    padded = [m for m in space.supernet(task).modules() if isinstance(m, nn.AvgPool2d) and averaging.padded(m)]
     assert padded
     assert {type(m) for m in padded} == {AvgPool2d}

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from sartor.core.errors import BadInput, RunError
 from sartor.core.threads import bounded
 from sartor.engine import watch
-from sartor.spaces.pooling import mended
+from sartor.spaces.mending import mended
 
 if TYPE_CHECKING:
     from lightning_fabric.loggers.logger import Logger

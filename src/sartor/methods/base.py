@@ -42,6 +42,7 @@ class Job:
     began: float = field(default_factory=time.monotonic)
     origin: Origin | None = None  # weights learnt elsewhere, for networks before they are trained
     limits: tuple[Limit, ...] = ()  # the budgets and the space's rules, for a method that looks inside them only
+    macs: Quadratic | None = None  # multiply-accumulates of the space's networks, where they are counted
     prepared: object = None  # what `Method.prepare` began
 
     def __post_init__(self) -> None:

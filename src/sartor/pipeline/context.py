@@ -19,7 +19,7 @@ from torch import nn
 from sartor.core import config
 from sartor.core.config import fields_of
 from sartor.core.errors import RunError
-from sartor.core.quadratic import Limit
+from sartor.core.quadratic import Limit, Quadratic
 from sartor.core.registry import COSTS, METHODS, RUNTIMES, SOLVERS, SPACES
 from sartor.core.seeds import Seeds
 from sartor.core.task import Task
@@ -137,10 +137,10 @@ class Search(Context):
         """The search's part of the time."""
         return self.method.share_on(self.engine.device.type)
 
-    def job(self, limits: tuple[Limit, ...] = (), prepared: object = None) -> Job:
+    def job(self, limits: tuple[Limit, ...] = (), macs: Quadratic | None = None, prepared: object = None) -> Job:
         """What a search method gets."""
         seconds = None if self.clock.seconds is None else self.share * max(0.0, self.clock.left - _AFTER)
-        told: dict[str, Any] = {"limits": limits, "prepared": prepared, "origin": self.origin}
+        told: dict[str, Any] = {"limits": limits, "macs": macs, "prepared": prepared, "origin": self.origin}
         return Job(self.space, self.task, self.feed, self.splits, self.seeds, self.run, seconds, **told)
 
     def trained_for(self, seconds: float | None) -> float | None:

@@ -109,7 +109,8 @@ def _tick(bar: Bar, name: str, done: int, total: int) -> None:
 def search(cut: FitCut, prepared: object = None) -> list[str]:
     """The method learns its score."""
     c = cut.context
-    job = c.job(cut.limits(cut.tables(precision.roomier(cut))), prepared)
+    tables = cut.tables(precision.roomier(cut))
+    job = c.job(cut.limits(tables), tables[Cost.guide].form if Cost.guide in tables else None, prepared)
     if job.seconds is not None:
         left, share = span(c.clock.left), span(job.seconds)
         c.run.log(f"of the {left} that are left, about {share} are the search's; most of the rest trains the network")

@@ -7,11 +7,7 @@ keeps channels innermost, so such maps take the other layout here, whose kernel 
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 from torch import Tensor, nn
-
-Module = TypeVar("Module", bound=nn.Module)
 
 
 class AvgPool2d(nn.AvgPool2d):
@@ -19,21 +15,14 @@ class AvgPool2d(nn.AvgPool2d):
 
     def forward(self, input: Tensor) -> Tensor:
         """The average of every window."""
-        if not _wrong(input) or not _padded(self):
+        if not _wrong(input) or not padded(self):
             return super().forward(input)
         averages = super().forward(input.contiguous())
         return averages.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)  # channels innermost again
 
 
-def mended(module: Module) -> Module:
-    """The module itself, with the right gradient wherever it averages over a border."""
-    for layer in module.modules():
-        if type(layer) is nn.AvgPool2d and _padded(layer):
-            layer.__class__ = AvgPool2d  # the same layer: references to it, its hooks and its name stay
-    return module
-
-
-def _padded(layer: nn.AvgPool2d) -> bool:
+def padded(layer: nn.AvgPool2d) -> bool:
+    """Whether windows reach over a border."""
     return any(layer.padding) if isinstance(layer.padding, tuple) else layer.padding > 0
 
 

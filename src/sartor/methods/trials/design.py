@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sartor.core.arch import Arch, Choice, active, canonical
-from sartor.core.quadratic import Array, Limit
+from sartor.core.quadratic import Array, Limit, Quadratic
 
 _SWEEPS = 6  # over all choices, from one network to the next
 _FAMILY = re.compile(r"(.*?v\d+|[A-Za-z]+).*?(-s\d+)?$")  # mobilenetv2-w24-s1, resnet14-w16-s2
@@ -53,20 +53,20 @@ def draw(
     return list(found)
 
 
-def largest(
-    landmarks: Mapping[str, Arch], limits: Sequence[Limit], size: Callable[[Arch], float]
-) -> dict[str, Arch]:  # fmt: skip
+def largest(landmarks: Mapping[str, Arch], limits: Sequence[Limit], macs: Quadratic | None) -> dict[str, Arch]:
     """Of every family of well-known networks the largest inside the limits for each stride of its stem.
 
     One of every family comes before another of any. A family is how names begin, a stride how they may end. The largest
-    by what is computed, not by what it costs: inside a latency that is a wide network, where the dearest is a deep one.
+    by what is computed, where that is counted, not by what it costs: inside a latency that is a wide network, where the
+    dearest is a deep one.
     """
     families: dict[str, dict[str, tuple[float, str]]] = {}
     for name, arch in landmarks.items():
-        if float(usage(limits, np.array([arch.picks]))[0]) <= 1:
+        share = float(usage(limits, np.array([arch.picks]))[0])
+        if share <= 1:
             found = _FAMILY.match(name)
             word, stem = (found[1], found[2] or "") if found else (name, "")
-            family, mine = families.setdefault(word, {}), (size(arch), name)
+            family, mine = families.setdefault(word, {}), (share if macs is None else macs(arch), name)
             family[stem] = max(mine, family.get(stem, mine))
     ranks = [sorted(family.values(), reverse=True) for family in families.values()]
     return {name: landmarks[name] for rank in zip_longest(*ranks) for _, name in filter(None, rank)}

@@ -12,8 +12,7 @@ from typing import Any, final
 import numpy as np
 
 from sartor.core.arch import Arch, canonical
-from sartor.core.quadratic import Quadratic
-from sartor.costs.macs import Macs
+from sartor.core.quadratic import Limit, Quadratic
 from sartor.engine import checkpoint
 from sartor.engine.recipe import Recipe
 from sartor.insight.factors import drawn
@@ -23,11 +22,13 @@ from sartor.methods.trials.crew import Crew
 from sartor.methods.trials.design import draw, largest
 from sartor.predictors.likeness import Fit, fit_trials
 from sartor.runs.schema import Pace, Trial, TrialsFile
-from sartor.solvers import solve
+from sartor.solvers import cheapest, solve
 from sartor.solvers.base import Problem
 
 _FEWEST, _MOST, _LAST = 6, 64, 3  # networks of the first rung, and of the last
 _STEPS = 80  # a shorter training tells little,
+_LOOKS = 3  # how often faster networks are looked for, if trainings would be shorter,
+_ROOM = 2.0  # among those of so many times the multiply-accumulates of the smallest, at least
 _LADDER = 12  # and fewer networks need no third rung
 _SCARCE = 10  # epochs of the network that comes out, where they are few
 _HASTE = 0.4  # of its time that the search takes at least, however few those are
@@ -60,10 +61,11 @@ class Ladder:
         self.parse = drawn(job.space.draw(job.space.heaviest))
         self.trials: list[Trial] = []
         self.pace: Pace | None = None
+        self.most: float | None = None  # multiply-accumulates, where larger networks would be trained too slowly
         if job.engine.agree((job.run.path / TrialsFile.NAME).exists()):
             known = job.run.load(TrialsFile)
             self.first, self.epochs, self.rungs = known.networks, known.epochs, known.rungs
-            self.pace, self.trials = known.pace, list(known.trials)
+            self.pace, self.most, self.trials = known.pace, known.most, list(known.trials)
         else:
             self.first = networks or int(np.clip(round(4 * (job.seconds or 300.0) ** 0.35), _FEWEST, _MOST))
             self.epochs = float(epochs) or self._affordable(networks)
@@ -72,39 +74,65 @@ class Ladder:
     def _affordable(self, given: int) -> float:
         """Epochs of the first rung's trainings, so that all rungs together take the search's time.
 
-        Where a trial would be too short to tell anything, there are fewer.
+        Where a trial would be too short to tell anything, there are fewer; where even the fewest would be, networks
+        that are trained faster, and only these.
         """
-        job, size = self.job, len(self.crew.members) if self.crew is not None else 1
+        job, size, wanted = self.job, len(self.crew.members) if self.crew is not None else 1, (self.first, self.rungs)
         if job.engine.device.type == "cpu" and size > 1:
             job.engine.use_threads(max(1, job.engine.cores // size))
-        begin, timed = time.monotonic(), list[tuple[float, float]]()
-        # Drawn ones first: a GPU needs so long to get ready that one may have to be enough.
-        for candidate in self.candidates(0)[:: -max(1, self.first // _TIMED)]:
-            timed.append(self.bench.pace(candidate.arch))
-            if job.engine.agree(time.monotonic() - begin > _LOOKING):
-                break
-        step = float(np.median([step for step, _ in timed]))  # the first steps of all are slow
-        # Beside each other some get ready while others train: nothing is lost but the first's time.
-        ready = float(np.mean([ready for _, ready in timed]))
-        seconds = _USED * max(job.began + (job.seconds or 0.0) - time.monotonic(), 0.5 * (job.seconds or 0.0))
         batches = len(job.feed.batches(job.splits.train, self.bench.recipe.batch, "trials"))
-        last = self.rest / (batches * step)  # epochs of the network that comes out
-        # Where those are few, more of them are worth more than a better network.
-        seconds = float(job.engine.agree(seconds * np.clip(last / _SCARCE, _HASTE, 1.0)))
         together = size if job.engine.device.type == "cpu" else 1  # steps share one GPU, but not one core
+        for _ in range(_LOOKS):
+            self.first, self.rungs = wanted
+            step, ready, macs = self._timed()
+            seconds = _USED * max(job.began + (job.seconds or 0.0) - time.monotonic(), 0.5 * (job.seconds or 0.0))
+            last = self.rest / (batches * step)  # epochs of the network that comes out
+            # Where those are few, more of them are worth more than a better network.
+            seconds = float(job.engine.agree(seconds * np.clip(last / _SCARCE, _HASTE, 1.0)))
 
-        def steps() -> float:
-            left = seconds - ready * (1 if size > 1 else _starts(self.first, self.rungs))
-            return together * left / step / _units(self.first, self.rungs)
+            def steps(seconds: float = seconds, step: float = step, ready: float = ready) -> float:
+                left = seconds - ready * (1 if size > 1 else _starts(self.first, self.rungs))
+                return max(1.0, together * left / step / _units(self.first, self.rungs))
 
-        while not given and self.first > _FEWEST and steps() < _STEPS:
-            self.first -= 1
-            self.rungs = min(self.rungs, 3 if self.first >= _LADDER else 2)
-        epochs = max(1.0, steps()) / batches
+            while not given and self.first > _FEWEST and steps() < _STEPS:
+                self.first -= 1
+                self.rungs = min(self.rungs, 3 if self.first >= _LADDER else 2)
+            if given or steps() >= _STEPS or not self._faster(macs * steps() / _STEPS):
+                break
+        epochs = steps() / batches
         behind = min(1.0, epochs * GROWTH ** ((self.rungs - 1) / 2) / last)  # at the middle rung
         # Beside others on a GPU a network's own speed cannot be seen.
         self.pace = Pace(step, 0.0 if size > 1 and together == 1 else float(behind**_DECAY))
         return epochs
+
+    def _timed(self) -> tuple[float, float, float]:
+        """A typical network's seconds a step, those before its first one, and its multiply-accumulates if counted."""
+        begin, timed, macs = time.monotonic(), list[tuple[float, float]](), list[float]()
+        # Drawn ones first: a GPU needs so long to get ready that one may have to be enough.
+        for candidate in self.candidates(0)[:: -max(1, self.first // _TIMED)]:
+            timed.append(self.bench.pace(candidate.arch))
+            macs.append(self.job.macs(candidate.arch) if self.job.macs is not None else 0.0)
+            if self.job.engine.agree(time.monotonic() - begin > _LOOKING):
+                break
+        # The first steps of all are slow. Beside each other some get ready while others train.
+        return float(np.median([t[0] for t in timed])), float(np.mean([t[1] for t in timed])), float(np.median(macs))
+
+    def _faster(self, most: float) -> bool:
+        """From now on networks of so many multiply-accumulates at most, if they are counted and there are any."""
+        if self.job.macs is None:
+            return False
+        least = _ROOM * cheapest(self.job.macs, self.job.limits).value
+        if self.most is not None and self.most <= least:
+            return False
+        self.most = max(most, least)
+        return True
+
+    @property
+    def limits(self) -> tuple[Limit, ...]:
+        """The budgets and the space's rules, and what can be trained in the time."""
+        if self.most is None or self.job.macs is None:
+            return self.job.limits
+        return (*self.job.limits, Limit("macs", self.job.macs, high=self.most))
 
     @cached_property
     def crew(self) -> Crew | None:
@@ -119,7 +147,8 @@ class Ladder:
             self.crew.close()
 
     def _save(self) -> None:
-        self.job.run.save(TrialsFile(self.first, self.epochs, self.rungs, self.pace, tuple(self.trials)))
+        known = TrialsFile(self.first, self.epochs, self.rungs, self.pace, tuple(self.trials), self.most)
+        self.job.run.save(known)
 
     # what to try -----------------------------------------------------------------------------------
 
@@ -144,8 +173,9 @@ class Ladder:
 
     def _first(self) -> list[Candidate]:
         """The largest landmarks inside the limits, and random networks."""
-        space, limits = self.job.space, self.job.limits
-        found = {canonical(space.choices, a): name for name, a in list(self._landmarks.items())[: self.first // 2]}
+        space, limits = self.job.space, self.limits
+        known = largest(space.landmarks(self.job.task), limits, self.job.macs)
+        found = {canonical(space.choices, arch): name for name, arch in list(known.items())[: self.first // 2]}
         first = self.job.origin.arch(space.choices) if self.job.origin is not None else None
         if first is not None and all(limit.holds(first) for limit in limits):  # the one that knows most already
             found = {canonical(space.choices, first): "start"} | found
@@ -155,17 +185,8 @@ class Ladder:
         landmarks = [Candidate(arch, "landmark", name) for arch, name in found.items()]
         return [*landmarks, *(Candidate(arch, "drawn") for arch in others[: self.first - len(found)])]
 
-    @cached_property
-    def _landmarks(self) -> dict[str, Arch]:
-        space, task = self.job.space, self.job.task
-
-        def macs(arch: Arch) -> float:
-            return Macs().of(space.network(arch, task), (task.channels, task.image, task.image))
-
-        return largest(space.landmarks(task), self.job.limits, macs)
-
     def _optimum(self, score: Quadratic) -> Arch:
-        return canonical(self.job.space.choices, solve(Problem(score, self.job.limits)).arch)
+        return canonical(self.job.space.choices, solve(Problem(score, self.limits)).arch)
 
     def _fit(self, trials: list[Trial]) -> Fit:
         columns = [t.picks for t in trials], [t.accuracy for t in trials], [t.rung for t in trials]

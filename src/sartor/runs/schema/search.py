@@ -193,7 +193,10 @@ class Pace:
 
 @dataclass(frozen=True)
 class TrialsFile(RunFile):
-    """Networks in the first rung, epochs of each of its trainings, rungs, and what was tried so far."""
+    """Networks in the first rung, epochs of each of its trainings, rungs, and what was tried so far.
+
+    Networks of more multiply-accumulates than `most` would be trained too slowly in the time.
+    """
 
     NAME: ClassVar[str] = "search/trials.json"
     networks: int
@@ -201,6 +204,7 @@ class TrialsFile(RunFile):
     rungs: int
     pace: Pace | None
     trials: tuple[Trial, ...]
+    most: float | None = None
 
 
 @dataclass(frozen=True)
