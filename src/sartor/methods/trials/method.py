@@ -83,5 +83,5 @@ class Trials(Method):
         found = None
         if held_out is not None:
             found = quality(held_out["predicted"], held_out["measured"], job.seeds.rng("bootstrap"))
-        facts = {"trials": encode(trials), "held_out": held_out}
+        facts = {"trials": encode(trials), "held_out": held_out, "most": ladder.most}
         return Found(score, f"% {job.task.outcome}", found, facts, ladder.starts())
