@@ -35,7 +35,9 @@ def opened(photos, memory=0, seen=None):
     return open_files(list_folder(photos), Wish(16, tick=lambda what, done, total: seen and seen(done)), memory)
 
 
-def test_what_is_kept_equals_what_is_decoded(photos, monkeypatch):
+@pytest.mark.parametrize("memory", [1, 1 << 60])  # what no memory could hold is written past it
+def test_what_is_kept_equals_what_is_decoded(photos, monkeypatch, memory):
+    monkeypatch.setattr(kept, "machine_memory", lambda: memory)
     first, again, held = opened(photos), opened(photos), opened(photos, None)
     monkeypatch.setenv("SARTOR_CACHE", "")
     plain, every = opened(photos), np.arange(39)

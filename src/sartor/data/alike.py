@@ -63,8 +63,10 @@ class Prints:
         for n in np.flatnonzero(blank):  # few: the colours one by one
             flat = pixels[n].reshape(channels, -1)
             blank[n] = (flat.max(1).astype(int) - flat.min(1) <= _BLANK).all()
-        np.subtract(total[:, :, 1:], total[:, :, :-1], out=steps)
+        # From every pixel to the next, in one go over all rows; the steps from one row to another count as none at all.
+        np.subtract(total.reshape(-1)[1:], total.reshape(-1)[:-1], out=steps.reshape(-1)[:-1])
         np.less(np.abs(steps, out=steps), _FLAT * channels, out=small)
+        small[:, :, -1] = False
         plain = np.array([np.count_nonzero(image) for image in small]) > _PLAIN * side * (side - 1)
         return cls(np.array(exact, np.uint64), form / np.maximum(length, channels * 1e-6), blank, blank | plain)
 
@@ -86,10 +88,10 @@ def _waves(side: int) -> NDArray[np.float32]:
 
 def _room(many: int, side: int) -> tuple[NDArray[np.int16], NDArray[np.float32], NDArray[np.int16], Mask]:
     """Arrays of one thread for sums of colours and the steps between them: fresh memory would take longer than both."""
-    whole, within = (many, side, side), (many, side, side - 1)
-    if not hasattr(_ROOM, "held") or _ROOM.held[0].shape != whole:
-        _ROOM.held = (np.empty(whole, np.int16), np.empty(whole, np.float32), np.empty(within, np.int16),
-                      np.empty(within, bool))  # fmt: skip
+    shape = (many, side, side)
+    if not hasattr(_ROOM, "held") or _ROOM.held[0].shape != shape:
+        _ROOM.held = (np.empty(shape, np.int16), np.empty(shape, np.float32), np.zeros(shape, np.int16),
+                      np.empty(shape, bool))  # fmt: skip
     held: tuple[NDArray[np.int16], NDArray[np.float32], NDArray[np.int16], Mask] = _ROOM.held
     return held
 

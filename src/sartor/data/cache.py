@@ -12,6 +12,7 @@ import contextlib
 import fcntl
 import hashlib
 import json
+import mmap
 import os
 import shutil
 import threading
@@ -30,7 +31,7 @@ from numpy.typing import NDArray
 from sartor.core.errors import BadInput
 from sartor.data.alike import Prints
 from sartor.data.base import Tick
-from sartor.data.decode import in_order, workers
+from sartor.data.decode import in_order, machine_memory, workers
 from sartor.runs.directory import cache_folder
 
 LEAST = 2000  # files below which decoding again takes no longer than a look
@@ -107,7 +108,7 @@ class Cache:
 
                 def work(chunk: NDArray[np.int64]) -> int:
                     if not hasattr(room, "pixels"):  # fresh memory for every image would take a tenth of the time
-                        room.pixels = np.empty((_CHUNK, *self.pixels.shape[1:]), np.uint8)
+                        room.pixels = _pages((_CHUNK, *self.pixels.shape[1:]))
                     good: list[int] = []
                     for i in chunk.tolist():
                         found = decode(i)
@@ -117,14 +118,16 @@ class Cache:
                                 log.flush()
                             self.state[i] = _UNUSABLE
                         else:
-                            room.pixels[len(good)], self.sizes[i] = found
+                            room.pixels[i % _CHUNK], self.sizes[i] = found
                             good.append(i)
                     if good:
-                        self._keep(np.array(good, np.int64), room.pixels[: len(good)])
+                        self._write(chunk, room.pixels)
+                        self._describe(good, room.pixels)
+                        self.state[good] = _USABLE
                     return len(chunk)
 
-                done = total - len(todo)
-                for count in in_order(pool, work, np.split(todo, range(_CHUNK, len(todo), _CHUNK)), 4 * workers()):
+                done, parts = total - len(todo), np.split(todo, np.flatnonzero(np.diff(todo // _CHUNK)) + 1)
+                for count in in_order(pool, work, parts, 4 * workers()):
                     done += count
                     tick("decoding images", done, total)
             lines = told.read_text(encoding="utf-8").splitlines()
@@ -145,13 +148,13 @@ class Cache:
 
     def _room(self, shape: tuple[int, ...]) -> NDArray[np.uint8]:
         """Memory of an earlier batch that nobody uses any more: to get fresh memory takes half as long as to read."""
-        size, held = int(np.prod(shape)), bytearray()
+        held: NDArray[np.uint8] | None = None
         with contextlib.suppress(IndexError):
             held = self._spare.pop()
-        if len(held) != size:
-            held = bytearray(size)
+        if held is None or held.shape != shape:
+            held = _pages(shape)
         # Whatever is made of this array keeps it alive, as its memory is no array's own.
-        out = np.frombuffer(held, np.uint8).reshape(shape)
+        out = np.frombuffer(held.data, np.uint8).reshape(shape)
         weakref.finalize(out.base, self._spare.append, held).atexit = False
         return out
 
@@ -162,7 +165,7 @@ class Cache:
                 raise BadInput(f"{self.folder} was cut short while it was read. Delete it; images are decoded again.")
 
     @cached_property
-    def _spare(self) -> deque[bytearray]:
+    def _spare(self) -> deque[NDArray[np.uint8]]:
         return deque(maxlen=2)
 
     @cached_property
@@ -173,16 +176,31 @@ class Cache:
     def _file(self) -> int:
         return os.open(self.folder / "pixels", os.O_RDWR)
 
-    def _keep(self, rows: NDArray[np.int64], pixels: NDArray[np.uint8]) -> None:
-        """Pixels, what finds them again, and the mark that they are done."""
-        for part in np.split(np.arange(len(rows)), np.flatnonzero(np.diff(rows) != 1) + 1):  # neighbours at once
-            block = pixels[part[0] : part[-1] + 1]
-            if os.pwrite(self._file, block.data, int(rows[part[0]]) * pixels[0].nbytes) != block.nbytes:
-                raise BadInput(f"the disk of {self.folder} is full. Make room, or set SARTOR_CACHE to another folder.")
-        found = Prints.of(pixels)
+    @cached_property
+    def _past(self) -> int | None:
+        """The same file past the memory that the system keeps of files, where that would not hold it anyway."""
+        with contextlib.suppress(OSError, AttributeError):  # a system, or a file system, that has no such way
+            if self.pixels.nbytes > machine_memory():
+                return os.open(self.folder / "pixels", os.O_RDWR | os.O_DIRECT)
+        return None
+
+    def _describe(self, rows: list[int], pixels: NDArray[np.uint8]) -> None:
+        """What finds the images of a chunk again."""
+        found = Prints.of(pixels if len(rows) == _CHUNK else pixels[np.array(rows) % _CHUNK])
         for name in Prints.__slots__:
             getattr(self.prints, name)[rows] = getattr(found, name)
-        self.state[rows] = _USABLE
+
+    def _write(self, rows: NDArray[np.int64], pixels: NDArray[np.uint8]) -> None:
+        """The pixels of a chunk; the rows of those that are none are never read."""
+        for part in np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1):  # neighbours at once
+            first = int(part[0]) % _CHUNK
+            block, where = pixels[first : first + len(part)], int(part[0]) * pixels[0].nbytes
+            if self._past is not None and where % mmap.PAGESIZE == block.nbytes % mmap.PAGESIZE == 0:
+                with contextlib.suppress(OSError):  # some take larger pages only
+                    if os.pwrite(self._past, block.data, where) == block.nbytes:
+                        continue
+            if os.pwrite(self._file, block.data, where) != block.nbytes:
+                raise BadInput(f"the disk of {self.folder} is full. Make room, or set SARTOR_CACHE to another folder.")
 
     @contextlib.contextmanager
     def _held(self) -> Iterator[None]:
@@ -193,3 +211,11 @@ class Cache:
 
 def _reopened(folder: Path, count: int, side: int) -> Cache:
     return Cache(folder, *Cache._maps(folder, count, side))
+
+
+def _pages(shape: tuple[int, ...]) -> NDArray[np.uint8]:
+    """Memory in whole pages, large ones where there are any: to touch it first takes a fraction of the time."""
+    held = mmap.mmap(-1, int(np.prod(shape)), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        held.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(held, np.uint8).reshape(shape)

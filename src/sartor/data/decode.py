@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 from collections import deque
@@ -51,6 +52,17 @@ def is_image(path: Path) -> bool:
 def workers() -> int:
     """Threads for decoding: Pillow lets other threads run while it decodes."""
     return max(1, min(16, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1))
+
+
+def machine_memory() -> int:
+    """Bytes that this machine, or this container, has."""
+    try:
+        physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        physical = 8 << 30
+    with contextlib.suppress(OSError, ValueError):  # no control groups, or "max": no limit
+        physical = min(physical, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return physical
 
 
 def in_order(pool: ThreadPoolExecutor, function: Callable[[T], R], items: Iterable[T], ahead: int = 256) -> Iterator[R]:

@@ -29,7 +29,7 @@ from sartor.data.alike import Prints
 from sartor.data.archive import BROKEN, Inside
 from sartor.data.base import Images, Index, Skipped, Tick, shown
 from sartor.data.cache import Cache, Result, Stamp
-from sartor.data.decode import in_order, shorter_side, workers
+from sartor.data.decode import in_order, machine_memory, shorter_side, workers
 from sartor.data.labels import counts, task_for
 from sartor.data.picture import Unusable, sized, square
 from sartor.data.sources.arrays import LEAST_SIDE, Arrays, room
@@ -193,7 +193,7 @@ def open_files(listing: Listing, wish: Wish, memory: int | None = None) -> Image
         usable.check(wish.whole)
     marks = {name: None if mask is None else np.flatnonzero(mask) for name, mask in usable.marks().items()}
     about: dict[str, Any] = {"name": usable.name, "skipped": usable.skipped, "native": native, **marks}
-    about |= {"files": [shown(os.path.relpath(p, usable.root)) for p in usable.paths], "sizes": read.sizes}
+    about |= {"files": [shown(_below(p, usable.root)) for p in usable.paths], "sizes": read.sizes}
     if read.pixels is not None:
         held = Arrays(torch.from_numpy(read.pixels), usable.labels, usable.class_names, **about)
         held.kept_in = None if cache is None else cache.folder
@@ -211,9 +211,16 @@ def open_files(listing: Listing, wish: Wish, memory: int | None = None) -> Image
 def stamp(path: File, root: Path) -> Stamp:
     """What a file is known by."""
     if isinstance(path, Inside):
-        return os.path.relpath(path, root), path.size, path.changed
+        return _below(path, root), path.size, path.changed
     status = path.stat()
-    return os.path.relpath(path, root), status.st_size, status.st_mtime_ns
+    return _below(path, root), status.st_size, status.st_mtime_ns
+
+
+def _below(path: File, root: Path) -> str:
+    """`os.path.relpath`, without its work where the one name plainly begins with the other: every image's is asked."""
+    whole, top = os.fspath(path), os.path.join(root, "")
+    plain = whole.startswith(top) and ".." not in whole
+    return whole[len(top) :] if plain else os.path.relpath(whole, root)
 
 
 def _readable(path: File) -> Path | io.BytesIO:
@@ -229,7 +236,7 @@ def _readable(path: File) -> Path | io.BytesIO:
 def _cached(listing: Listing, side: int, keep: bool, cache: Cache, tick: Tick) -> tuple[_Read, Listing]:
     """The same as `_decode_all`, with what was decoded before from the disk."""
     failed = cache.fill(lambda i: _attempt(listing.paths[i], side), tick)
-    skipped = [Skipped(shown(os.path.relpath(listing.paths[i], listing.root)), why) for i, why in failed.items()]
+    skipped = [Skipped(shown(_below(listing.paths[i], listing.root)), why) for i, why in failed.items()]
     _check_most(listing, len(listing.paths) - len(failed), [*listing.skipped, *skipped])
     rows, usable = np.flatnonzero(cache.usable), listing.only(cache.usable, [*listing.skipped, *skipped])
     pixels = cache.read(rows) if keep else None
@@ -306,7 +313,7 @@ def _decode_all(listing: Listing, side: int, keep: bool, tick: Tick) -> tuple[_R
     with ThreadPoolExecutor(workers()) as pool:
         for k, (path, result) in enumerate(zip(listing.paths, in_order(pool, attempt, listing.paths), strict=True)):
             if isinstance(result, str):
-                skipped.append(Skipped(shown(os.path.relpath(path, listing.root)), result))
+                skipped.append(Skipped(shown(_below(path, listing.root)), result))
             else:
                 kept, sizes[good] = result
                 if isinstance(kept, Prints):
@@ -351,10 +358,4 @@ def _without_warnings() -> Iterator[None]:
 
 def memory_limit() -> int:
     """Bytes that decoded images may take: a share of what this machine, or this container, has."""
-    try:
-        physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        physical = 8 << 30
-    with contextlib.suppress(OSError, ValueError):  # no control groups, or "max": no limit
-        physical = min(physical, int(Path("/sys/fs/cgroup/memory.max").read_text()))
-    return int(physical * _MEMORY_SHARE)
+    return int(machine_memory() * _MEMORY_SHARE)

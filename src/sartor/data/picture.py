@@ -127,6 +127,8 @@ def _turn(image: Image.Image) -> Image.Transpose | None:
 def _scaled(image: Image.Image, side: int) -> Image.Image:
     """The largest centred square, scaled with antialiasing."""
     width, height = image.size
+    if width == height == side:
+        return image
     shorter = min(width, height)
     left, top = (width - shorter) / 2, (height - shorter) / 2
     box = (left, top, left + shorter, top + shorter)
