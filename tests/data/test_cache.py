@@ -1,10 +1,12 @@
 """Decoded images on the disk: the same as decoded anew, taken up after a kill, and never of files that changed."""
 
+import os
 import pickle
 import signal
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ import quick
 from PIL import Image
 
 from sartor.data import cache as kept
+from sartor.data import files
 from sartor.data.files import Mapped, open_files
 from sartor.data.sources.base import Wish
 from sartor.data.sources.folder import list_folder
@@ -78,6 +81,14 @@ def test_another_process_gets_the_place_and_not_the_pixels(photos):
     sent = pickle.dumps(images)
     assert len(sent) < images.pixels(np.arange(39)).nbytes / 2
     assert (pickle.loads(sent).pixels(np.arange(39)) == images.pixels(np.arange(39))).all()
+
+
+@pytest.mark.parametrize(
+    ("path", "root"),
+    [("/a/b/c.jpg", "/a"), ("/ab/c.jpg", "/a"), ("/a/b/../c..jpg", "/a"), ("c.jpg", "."), ("x/y.jpg", "x")],
+)
+def test_a_file_is_known_by_its_way_from_the_root(path, root):
+    assert files._below(Path(path), Path(root)) == os.path.relpath(path, root)
 
 
 def test_nothing_is_decoded_twice(photos, monkeypatch):
