@@ -58,6 +58,15 @@ def test_what_is_kept_equals_what_is_decoded(photos, monkeypatch, memory):
     assert first.pixels(np.array([5, 2])).tolist() == plain.pixels(np.array([5, 2])).tolist()
 
 
+def test_images_of_whole_pages_come_straight_from_the_disk(photos, monkeypatch):
+    monkeypatch.setattr(kept, "machine_memory", lambda: 1)
+    monkeypatch.setattr(kept, "_AT_ONCE", 5 * 3 * 64 * 64)
+    rows, listing, wish = np.random.default_rng(0).permutation(39), list_folder(photos), Wish(64)
+    found = open_files(listing, wish, 0).pixels(rows)
+    monkeypatch.setenv("SARTOR_CACHE", "")
+    assert (found == open_files(listing, wish, 0).pixels(rows)).all()
+
+
 def test_memory_is_used_again_once_nobody_has_it(photos, monkeypatch):
     monkeypatch.setattr(kept, "_AT_ONCE", 5 * 3 * 16 * 16)  # five images: several threads read a batch
     images, rng, held = opened(photos), np.random.default_rng(0), []

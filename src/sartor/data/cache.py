@@ -159,9 +159,21 @@ class Cache:
         return out
 
     def _read(self, out: NDArray[np.uint8], rows: NDArray[np.int64]) -> None:
-        size = int(np.prod(out.shape[1:]))
+        size, page, file, past = int(np.prod(out.shape[1:])), mmap.PAGESIZE, self._file, self._past
+        held = None  # the whole pages that an image lies in, where they are not its own
+        if past is not None and size % page == out.ctypes.data % page == 0:
+            file = past
+        elif past is not None:
+            file, held = past, _pages((size + 2 * page,))
         for image, row in zip(out, rows.tolist(), strict=True):
-            if os.preadv(self._file, [image.data], row * size) != size:
+            before = row * size % page
+            if held is None:
+                missing = size - os.preadv(file, [image.data], row * size)
+            else:
+                whole = held[: -(-(before + size) // page) * page]
+                missing = before + size - os.preadv(file, [whole.data], row * size - before)
+                image[...] = held[before : before + size].reshape(image.shape)
+            if missing > 0:
                 raise BadInput(f"{self.folder} was cut short while it was read. Delete it; images are decoded again.")
 
     @cached_property
@@ -181,7 +193,9 @@ class Cache:
         """The same file past the memory that the system keeps of files, where that would not hold it anyway."""
         with contextlib.suppress(OSError, AttributeError):  # a system, or a file system, that has no such way
             if self.pixels.nbytes > machine_memory():
-                return os.open(self.folder / "pixels", os.O_RDWR | os.O_DIRECT)
+                file = os.open(self.folder / "pixels", os.O_RDWR | os.O_DIRECT)
+                os.preadv(file, [mmap.mmap(-1, mmap.PAGESIZE)], 0)  # refused where it takes larger pages
+                return file
         return None
 
     def _describe(self, rows: list[int], pixels: NDArray[np.uint8]) -> None:
@@ -195,11 +209,9 @@ class Cache:
         for part in np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1):  # neighbours at once
             first = int(part[0]) % _CHUNK
             block, where = pixels[first : first + len(part)], int(part[0]) * pixels[0].nbytes
-            if self._past is not None and where % mmap.PAGESIZE == block.nbytes % mmap.PAGESIZE == 0:
-                with contextlib.suppress(OSError):  # some take larger pages only
-                    if os.pwrite(self._past, block.data, where) == block.nbytes:
-                        continue
-            if os.pwrite(self._file, block.data, where) != block.nbytes:
+            whole = where % mmap.PAGESIZE == block.nbytes % mmap.PAGESIZE == 0
+            file = self._past if whole and self._past is not None else self._file
+            if os.pwrite(file, block.data, where) != block.nbytes:
                 raise BadInput(f"the disk of {self.folder} is full. Make room, or set SARTOR_CACHE to another folder.")
 
     @contextlib.contextmanager
