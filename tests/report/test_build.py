@@ -227,7 +227,7 @@ def test_room_and_time_that_were_left_are_said(fabricate):
     run.change("verify.json", measured(0.6))
     assert "60\u00a0% of the" in said() and "budget is used" in said() and "scores more" in said()
     run.change("score.json", lambda score: score["facts"].update(most=1e6))
-    assert "larger networks would learn too little" in said() and "scores more" not in said()
+    assert "larger networks could not be tried" in said() and "scores more" not in said()
     for losses in ([0.5] * 3, [2.0 - 0.05 * n for n in range(20)]):
         run.change("training.json", trained(losses))
         assert f"trained for {len(losses)} epochs only" in said()

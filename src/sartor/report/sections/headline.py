@@ -202,7 +202,7 @@ def _about_room(files: Files) -> list[str]:
         return []
     used = " and ".join(f"{100 * share:.0f} % of the {name} budget" for name, share in shares.items())
     if files.facts.most is not None:
-        return [f"Only {used} is used: in this time larger networks would learn too little. Give it more (--time)."]
+        return [f"Only {used} is used: larger networks could not be tried for long enough. Give it more time (--time)."]
     tried = files.solution.solution.solver == "trials"
     why = "no larger network did better when it was tried" if tried else "no larger network of this space scores more"
     return [f"Only {used} is used: {why}. Try another space, or give the search more time (--time)."]

@@ -217,7 +217,7 @@ class Facts:
     mixture: Mixture | None = None
     switches: Switches | None = None
     trials: tuple[Trial, ...] | None = None
-    most: float | None = None  # multiply-accumulates of what was tried, where larger networks would learn too little
+    most: float | None = None  # multiply-accumulates of what was tried, where larger networks would take too long
     others: Mapping[str, Any] = rest()
 
 
