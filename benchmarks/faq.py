@@ -18,14 +18,15 @@ def beside(path: Path) -> list[str]:
     record = json.loads(path.read_text(encoding="utf-8"))
     found = record["results"]
     comparison, asked, data = found["comparison"], found["options"], found["certificate"]["data"]
-    tried = [comparison["own"], *(e for e in comparison["rivals"] if "accuracy" in e)]
+    tried = [comparison["own"], *(e for e in comparison["rivals"] if e.get("accuracy") is not None)]
     budget = ", ".join(
         f"{value:g} ms" if name == "latency" else f"{name} {value:g}" for name, value in asked["budgets"].items()
     )
     device = record["hardware"]["gpu"] or f"{record['hardware']['cores']} cores of an {record['hardware']['cpu']}"
+    time = f"{asked['time'] / 60:g} min" if asked["time"] else f"`--effort {asked['effort']}`"
+    side = f" at {asked['image']} px" if asked["image"] else ""
     lines = [
-        f"{data['name']} at {asked['image']} px, {budget}, {asked['time'] / 60:g} min, {device}, "
-        f"{record['date'][:10]}, one seed (`{path.name}`):",
+        f"{data['name']}{side}, {budget}, {time}, {device}, {record['date'][:10]}, one seed (`{path.name}`):",
         "",
         f"| network | {comparison['metric']} | {comparison['axis']} | trained for |",
         "|---|---|---|---|",
