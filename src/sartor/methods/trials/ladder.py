@@ -89,21 +89,22 @@ class Ladder:
             last = self.rest / (batches * step)  # epochs of the network that comes out
             # Where those are few, more of them are worth more than a better network.
             seconds = float(job.engine.agree(seconds * np.clip(last / _SCARCE, _HASTE, 1.0)))
-
-            def steps(seconds: float = seconds, step: float = step, ready: float = ready) -> float:
-                left = seconds - ready * (1 if size > 1 else _starts(self.first, self.rungs))
-                return max(1.0, together * left / step / _units(self.first, self.rungs))
-
-            while not given and self.first > _FEWEST and steps() < _STEPS:
+            fewest = self.first if given else _FEWEST
+            while (steps := self._steps(seconds, step / together, ready, size)) < _STEPS and self.first > fewest:
                 self.first -= 1
                 self.rungs = min(self.rungs, 3 if self.first >= _LADDER else 2)
-            if given or steps() >= _STEPS or not self._faster(macs * steps() / _STEPS):
+            if given or steps >= _STEPS or not self._faster(macs * steps / _STEPS):
                 break
-        epochs = steps() / batches
+        epochs = steps / batches
         behind = min(1.0, epochs * GROWTH ** ((self.rungs - 1) / 2) / last)  # at the middle rung
         # Beside others on a GPU a network's own speed cannot be seen.
         self.pace = Pace(step, 0.0 if size > 1 and together == 1 else float(behind**_DECAY))
         return epochs
+
+    def _steps(self, seconds: float, step: float, ready: float, size: int) -> float:
+        """Steps of a training of the first rung, so that all rungs take these seconds; one at least."""
+        left = seconds - ready * (1 if size > 1 else _starts(self.first, self.rungs))
+        return max(1.0, left / step / _units(self.first, self.rungs))
 
     def _timed(self) -> tuple[float, float, float]:
         """A typical network's seconds a step, those before its first one, and its multiply-accumulates if counted."""
