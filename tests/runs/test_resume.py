@@ -1,5 +1,6 @@
 """Killed at random moments and started again: the same score, the same network, nothing complete done twice."""
 
+import itertools
 import os
 import random
 import signal
@@ -14,6 +15,7 @@ from sartor.runs.directory import Run, read_json
 METHOD = {**tiny.QUICK["method"], "heaviest_epochs": 6, "multipath_epochs": 6, "passes": 2}
 GROUPS = {"method": METHOD, "train": {**tiny.QUICK["train"], "epochs": 6}}
 BUDGET = {"params": "150K"}
+PHASES = ("search:", "train:", "export:")  # as the log names them, in their order
 
 
 def start(finished, out, log):
@@ -51,13 +53,21 @@ def stop(finished, out, log, words, delay, how):
 
 
 def finish(finished, out, log):
-    process = start(finished, out, log)
+    """To its end; how many seconds each of `PHASES` took, where the run came to it."""
+    log.write_text("")
+    process, moments = start(finished, out, log), []
     try:
+        for word in PHASES:
+            wait_for(process, log, [word])
+            moments.append(time.monotonic())
         process.join(200)
+        moments.append(time.monotonic())
         assert process.exitcode == 0, said(log)
     finally:
         process.kill()
         process.join()
+    seconds = [after - before for before, after in itertools.pairwise(moments)]
+    return dict(zip(PHASES, seconds, strict=True))
 
 
 def times(out):
@@ -69,8 +79,7 @@ def times(out):
 def uninterrupted(finished, tmp_path_factory):
     out = tmp_path_factory.mktemp("uninterrupted") / "run"
     tiny.prepare(finished, tiny.given(finished.data, BUDGET, **GROUPS), out)
-    finish(finished, out, out.with_suffix(".log"))
-    return out
+    return out, finish(finished, out, out.with_suffix(".log"))
 
 
 def same(out, other):
@@ -91,15 +100,20 @@ def test_stopped_by_ctrl_c_and_killed_at_random_moments_it_ends_as_if_nothing_ha
     out, log = tmp_path / "run", tmp_path / "log.txt"
     tiny.prepare(finished, tiny.given(finished.data, BUDGET, **GROUPS), out)
     rng, complete = random.Random(0), times(out)
-    assert stop(finished, out, log, ["search:"], rng.uniform(0.3, 1.0), signal.SIGINT) == 130, said(log)
+    whole, seconds = uninterrupted  # moments are shares of what this machine needs: none comes after the end
+
+    def stopped(word, least, most, how):
+        return stop(finished, out, log, [word], seconds[word] * rng.uniform(least, most), how)
+
+    assert stopped("search:", 0.1, 0.25, signal.SIGINT) == 130, said(log)
     assert said(log)[-1].startswith("sartor: stopped; what was computed is kept")
     assert not any("Traceback" in line for line in said(log))
     assert list(out.glob("search/*.checkpoint.safetensors"))
-    assert stop(finished, out, log, ["search:"], rng.uniform(0.3, 1.0), signal.SIGTERM) == 143, said(log)
+    assert stopped("search:", 0.1, 0.25, signal.SIGTERM) == 143, said(log)
     assert said(log)[-1].startswith("sartor: stopped; what was computed is kept")
     # Anywhere in the search first, then wherever the run has got to: the later stages come closer each time.
-    for word, longest in [("search:", 0.5), ("search:", 1.5), ("search:", 2.5), ("train:", 0.3), ("export:", 2.0)]:
-        assert stop(finished, out, log, [word], rng.uniform(0, longest), signal.SIGKILL) == -signal.SIGKILL
+    for word, most in [("search:", 0.1), ("search:", 0.3), ("search:", 0.5), ("train:", 0.5), ("export:", 0.5)]:
+        assert stopped(word, 0, most, signal.SIGKILL) == -signal.SIGKILL, said(log)
         now = times(out)
         assert {k: now[k] for k in complete} == complete, "a stage that was complete ran again"
         complete = now
@@ -109,5 +123,5 @@ def test_stopped_by_ctrl_c_and_killed_at_random_moments_it_ends_as_if_nothing_ha
     now = times(out)
     assert {k: now[k] for k in complete} == complete
     assert any("done before" in line for line in said(log))
-    same(out, uninterrupted)
+    same(out, whole)
     assert read_json(out / "certificate.json")["fits"]
