@@ -13,14 +13,14 @@ from sartor.core.arch import Arch, Choice, canonical
 from sartor.core.errors import BadInput
 from sartor.core.quadratic import Limit, Quadratic
 from sartor.costs.macs import Macs
-from sartor.methods.base import start_file
+from sartor.methods.base import Gauge, start_file
 from sartor.methods.trials import PLUGIN as Trials
 from sartor.methods.trials import bench, ladder
 from sartor.methods.trials.bench import Bench
 from sartor.methods.trials.crew import Crew
 from sartor.methods.trials.design import draw, largest, usage
 from sartor.predictors.likeness import fit_trials
-from sartor.runs.schema import Trial
+from sartor.runs.schema import Gauged, Trial
 from sartor.solvers import solve
 from sartor.solvers.base import Problem
 
@@ -280,6 +280,38 @@ def test_where_even_the_fewest_trials_would_be_too_short_faster_networks_are_tri
     tried = fast.candidates(0)
     assert max(macs(c.arch) for c in tried) <= fast.most < max(macs(c.arch) for c in slow.candidates(0))
     assert ladder.Ladder(fast.job, Trials(epochs=0).recipe(0), 0, 0, 3, 1, 0.5).candidates(0) == tried  # resumed
+
+
+def test_well_known_networks_that_are_just_outside_by_prediction_are_measured(tmp_path):
+    """Of those of the largest computation; what measures inside is tried, what does not gives way to the next."""
+    job = tiny.job(tmp_path, space="edge")
+    macs = Macs().table(job.space, job.task).form
+    known = {n: canonical(job.space.choices, a) for n, a in job.space.landmarks(job.task).items()}
+    nets = sorted((macs(a), n) for n, a in known.items() if n.startswith("resnet") and n.endswith("-s1"))
+    asked, high = [], 0.9 * nets[-4][0]
+    limits = (Limit("time", macs, high=high), Limit("macs", macs, high=1.12 * high))
+    near = [known[n] for size, n in reversed(nets) if high < size <= 1.12 * high]
+    assert len(near) >= 1
+
+    def made(name, amount):
+        def measure(arch):
+            asked.append(arch)
+            return Gauged(arch.picks, "float32", {"time": amount})
+
+        run = type(job.run)(tmp_path / name, job.run.reporter)
+        told = replace(job, run=run, limits=limits, macs=macs, gauge=Gauge(("time",), measure), seconds=900.0)
+        return ladder.Ladder(told, Trials(epochs=1).recipe(1), 1, 20, 2, 1, 0.5)
+
+    inside = made("inside", 0.99 * high)
+    assert asked[0] == near[0]
+    assert all(high < macs(arch) <= 1.12 * high for arch in asked)  # what is counted needs no measurement
+    assert near[0] in [c.arch for c in inside.candidates(0)]
+    seen = list(asked)
+    again = ladder.Ladder(inside.job, Trials(epochs=1).recipe(1), 1, 20, 2, 1, 0.5)
+    assert again.candidates(0) == inside.candidates(0) and asked == seen  # resumed: nothing is measured twice
+    outside = made("outside", 1.01 * high)
+    assert set(asked[len(seen) :]) >= set(near)
+    assert all(macs(c.arch) <= high for c in outside.candidates(0))
 
 
 def test_a_late_search_that_tried_three_networks_still_has_a_score(tmp_path, monkeypatch):

@@ -18,7 +18,7 @@ from sartor.pipeline.final import Final, suited
 from sartor.pipeline.options import Fit, Plug
 from sartor.runs.directory import Run
 from sartor.solvers import solve
-from sartor.solvers.base import Solution
+from sartor.solvers.base import Problem, Solution
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -66,6 +66,8 @@ class Stub:
         self.context = SimpleNamespace(costs={"time": cost}, best=solve, run=silent, options=asked)
         self.run = SimpleNamespace(path=Path("nowhere"))
         self.small = None  # of the predicted time, what 8 bits take
+        self.known = {}  # measured before the search
+        self.last = None  # of those that were tried, the ones of the last rung; else all
 
     def goal(self):
         return Quadratic((10,), 0.0, {0: np.arange(10.0)})
@@ -98,6 +100,12 @@ class Stub:
 
     def tried(self):
         return {Arch((n,)): worth for n, worth in self.worth.items()}
+
+    def finalists(self):
+        return {Arch((n,)) for n in self.worth} if self.last is None else {Arch((n,)) for n in self.last}
+
+    def gauged(self, cost, precision):
+        return {Arch((n,)): amount for n, amount in self.known.items() if precision == "float32"}
 
 
 @pytest.fixture
@@ -169,6 +177,40 @@ def test_a_network_that_was_tried_and_is_worth_more_than_the_optimum_promises(de
     assert decided(cut)[0] == 4
     chosen, _, solution = decided(Stub(lambda n: n + 1.0, tried={2: 4.5, 4: 4.6}))
     assert chosen == 4 and solution.proven
+
+
+def test_of_networks_that_were_tried_those_of_the_last_rung_are_known_best(decided):
+    cut = Stub(lambda n: n + 1.0, tried={1: 4.4, 2: 4.1, 3: 4.6, 8: 9.0})
+    assert decided(cut)[0] == 3
+    cut.last = {1, 2, 8}
+    assert decided(cut)[0] == 1
+    cut.last = {8}  # over the budget: then what was tried for a shorter time
+    assert decided(cut)[0] == 3
+
+
+def test_a_network_that_was_measured_inside_before_the_search_is_chosen_whatever_the_table_says(decided):
+    cut = Stub(lambda n: n + 1.0 if n < 6 else 4.9, tried={2: 3.0, 6: 6.5, 8: 9.0})
+    assert decided(cut)[0] == 4  # 5 ms; the seventh is predicted to take 7
+    cut.known = {6: 4.95}
+    chosen, table, solution = decided(cut)
+    assert chosen == 6
+    assert table.form(Arch((6,))) <= 5.0  # the proof goes by the table, which has learnt it
+    assert solution.bound >= solve(Problem(cut.goal(), cut.limits({"time": table}))).score
+    cut.known = {6: 5.5}
+    assert decided(cut)[0] == 4
+    cut.known, cut.really = {6: 4.95}, lambda n: n + 1.0  # it was measured on a better day
+    assert decided(cut)[0] == 4
+
+
+def test_a_network_that_was_over_as_deployed_is_not_chosen_again(decided):
+    """It fits whenever it is built: it would be trained, verified and turned down again and again."""
+    cut = Stub(lambda n: 0.9 * (n + 1))
+    assert decided(cut)[0] == 4
+    told = cut.tables()["time"].scaled(Arch((4,)), 5.2)
+    cut.tables = lambda precision=None: {"time": told}
+    cut.seen.clear()
+    assert decided(cut)[0] == 3
+    assert 4 not in cut.seen
 
 
 def test_a_network_that_replaces_another_is_trained_half_as_long_at_least(tmp_path, monkeypatch):

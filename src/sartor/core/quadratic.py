@@ -237,6 +237,11 @@ class Limit:
         return self.low - room <= value <= self.high + room
 
 
+def inside(limits: Sequence[Limit], arch: Arch, amounts: Mapping[str, float]) -> bool:
+    """Whether a network meets limits: of some costs by these amounts, of the others by its forms."""
+    return all(amounts[x.name] <= x.high if x.name in amounts else x.holds(arch) for x in limits)
+
+
 def while_active(choices: Sequence[Choice], rows: Mapping[int, Array], constant: float = 0.0) -> Quadratic:
     """`constant` and, for every choice in `rows`, what its options add while the choice is active.
 

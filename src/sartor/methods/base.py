@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
@@ -23,9 +23,18 @@ from sartor.engine.length import Length
 from sartor.engine.origin import Origin
 from sartor.engine.plan import planned
 from sartor.runs.directory import Run
+from sartor.runs.schema import Gauged
 from sartor.spaces.base import Space
 
 Effort = Literal["quick", "standard", "thorough"]
+
+
+@dataclass(frozen=True, eq=False)
+class Gauge:
+    """Builds a network and measures what it comes to of those costs that are only predicted."""
+
+    costs: tuple[str, ...]
+    measure: Callable[[Arch], Gauged]
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +52,7 @@ class Job:
     origin: Origin | None = None  # weights learnt elsewhere, for networks before they are trained
     limits: tuple[Limit, ...] = ()  # the budgets and the space's rules, for a method that looks inside them only
     macs: Quadratic | None = None  # multiply-accumulates of the space's networks, where they are counted
+    gauge: Gauge | None = None  # for networks of which the limits' predictions are too close to call
     prepared: object = None  # what `Method.prepare` began
 
     def __post_init__(self) -> None:

@@ -19,7 +19,6 @@ from torch import nn
 from sartor.core import config
 from sartor.core.config import fields_of
 from sartor.core.errors import RunError
-from sartor.core.quadratic import Limit, Quadratic
 from sartor.core.registry import COSTS, METHODS, RUNTIMES, SOLVERS, SPACES
 from sartor.core.seeds import Seeds
 from sartor.core.task import Task
@@ -137,10 +136,10 @@ class Search(Context):
         """The search's part of the time."""
         return self.method.share_on(self.engine.device.type)
 
-    def job(self, limits: tuple[Limit, ...] = (), macs: Quadratic | None = None, prepared: object = None) -> Job:
-        """What a search method gets."""
+    def job(self, **told: Any) -> Job:
+        """What a search method gets: this, and what is `told` of the limits and what was prepared."""
         seconds = None if self.clock.seconds is None else self.share * max(0.0, self.clock.left - _AFTER)
-        told: dict[str, Any] = {"limits": limits, "macs": macs, "prepared": prepared, "origin": self.origin}
+        told["origin"] = self.origin
         return Job(self.space, self.task, self.feed, self.splits, self.seeds, self.run, seconds, **told)
 
     def trained_for(self, seconds: float | None) -> float | None:

@@ -175,6 +175,14 @@ class Cut(ABC):
         """Networks that the search trained on their own, and what each is worth in units of the score."""
         return {}
 
+    def finalists(self) -> set[Arch]:
+        """Those of them that it trained longest: it knows them best."""
+        return set()
+
+    def gauged(self, cost: str, precision: str) -> dict[Arch, float]:
+        """What networks came to that were built and measured before the search, in a precision."""
+        return {}
+
     def impossible(self, name: str, asked: float, least: float) -> Infeasible:
         """The error that says by how much."""
         kind = self.context.costs[name].kind
@@ -224,6 +232,16 @@ class FitCut(Cut):
         """As the search stage wrote them; the last trial of a network knows it best."""
         trials = self.context.run.load(ScoreFile).facts.trials or ()
         return {Arch(t.picks): t.value for t in trials if t.value is not None}
+
+    def finalists(self) -> set[Arch]:
+        """Those of the last rung."""
+        trials = self.context.run.load(ScoreFile).facts.trials or ()
+        return {Arch(t.picks) for t in trials if t.rung == max(t.rung for t in trials)}
+
+    def gauged(self, cost: str, precision: str) -> dict[Arch, float]:
+        """As the search stage wrote them."""
+        gauged = self.context.run.load(ScoreFile).facts.gauged or ()
+        return {Arch(g.picks): g.costs[cost] for g in gauged if g.precision == precision and cost in g.costs}
 
     def start(self, arch: Arch) -> Start:
         """From the search's weights where it left any, with the heaviest network as teacher; else from scratch."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -13,7 +13,7 @@ import numpy as np
 
 from sartor.core.arch import Arch, canonical
 from sartor.core.errors import Infeasible, SolverError
-from sartor.core.quadratic import Largest, Limit, Quadratic
+from sartor.core.quadratic import Largest, Limit, Quadratic, inside
 from sartor.costs.base import CostTable, Measured
 from sartor.pipeline import precision
 from sartor.pipeline.cut import Cut, chosen
@@ -58,7 +58,7 @@ def decide(cut: Cut) -> list[str]:
     """
     goal = cut.goal()
     found = _each(cut, lambda bits: _fitting(cut, goal, cut.tables(bits)))
-    worth = {bits: _worth(cut, goal, arch) for bits, (_, arch, _) in found.items()}
+    worth = {bits: _promise(cut, goal, arch, cut.finalists()) for bits, (_, arch, _) in found.items()}
     best = max(worth, key=lambda bits: worth[bits])
     if len(worth) > 1:
         told = " and ".join(f"{value:.4g} in {bits}" for bits, value in worth.items())
@@ -80,6 +80,7 @@ def _fitting(cut: Cut, goal: Quadratic, tables: dict[str, CostTable]) -> tuple[S
     c = cut.context
     fits: tuple[Solution, Arch, dict[str, CostTable]] | None = None
     tries, spare = 0, _SPARE
+    _believe(cut, goal, tables)
     while True:
         try:
             solution = _preferred(cut, goal, tables, _thrifty(cut, goal, tables, _best(cut, goal, tables)))
@@ -90,7 +91,7 @@ def _fitting(cut: Cut, goal: Quadratic, tables: dict[str, CostTable]) -> tuple[S
         arch = canonical(cut.space.choices, solution.arch)
         if fits is not None and arch == fits[1]:
             break
-        found = _built(cut, arch, tables)
+        found = _over(cut, arch, tables) or built(cut, arch, tables)
         # The upper end of the interval must fit: what barely fits today may not when it is verified.
         over = [n for n, m in found.items() if m.high > cut.budgets[n]]
         roomy = [n for n, m in found.items() if m.high < min(_USED * cut.budgets[n], tables[n].form(arch))]
@@ -114,24 +115,58 @@ def _fitting(cut: Cut, goal: Quadratic, tables: dict[str, CostTable]) -> tuple[S
     return fits
 
 
-def _built(cut: Cut, arch: Arch, tables: Mapping[str, CostTable]) -> dict[str, Measured]:
+def built(cut: Cut, arch: Arch, tables: Mapping[str, CostTable]) -> dict[str, Measured]:
     """What a network that is not trained yet comes to: its weights do not matter for that."""
     net = cut.network(arch)
     return {n: cut.measure(n, net, tables[n]) for n in cut.measured}
 
 
-def _preferred(cut: Cut, goal: Quadratic, tables: Mapping[str, CostTable], solution: Solution) -> Solution:
-    """The score's optimum, or the best network inside the limits that was tried.
+def _over(cut: Cut, arch: Arch, tables: Mapping[str, CostTable]) -> dict[str, Measured]:
+    """What a network came to that was over its budget once, built or as deployed: it is not chosen again.
 
-    An optimum that was not tried is the best of very many guesses: it must promise more, by twice its error.
+    Else one that fits when it is built and not as it is deployed would be trained again and again.
+    """
+    found = dict[str, Measured]()
+    for n in cut.measured:
+        for entry in tables[n].corrections:
+            if tuple(entry["picks"]) == arch.picks and entry["measured"] > cut.budgets[n]:
+                found[n] = Measured.exact(entry["measured"])
+    return found
+
+
+def _believe(cut: Cut, goal: Quadratic, tables: dict[str, CostTable]) -> None:
+    """Teach the tables that the best network that was tried is inside, where they deny it and it was measured to be.
+
+    Once: where they learn better afterwards, that counts.
+    """
+    gauged = {n: cut.gauged(n, tables[n].precision) for n in cut.measured}
+    for arch in sorted(cut.finalists(), key=partial(_worth, cut, goal), reverse=True):
+        amounts = {n: known[arch] for n, known in gauged.items() if arch in known}
+        if inside(cut.limits(tables), arch, amounts) and not _over(cut, arch, tables):
+            for n in [n for n in amounts if tables[n].form(arch) > cut.budgets[n]]:
+                tables[n] = cut.correct(tables[n], arch, amounts[n], both_ways=True)
+            return
+
+
+def _preferred(cut: Cut, goal: Quadratic, tables: Mapping[str, CostTable], solution: Solution) -> Solution:
+    """The score's optimum, or the best network inside the limits that was tried, of the last rung where one is inside.
+
+    An optimum that was not tried, or not for as long, is the best of very many guesses: it must promise more, by twice
+    its error.
     """
     limits, optimum = cut.limits(tables), canonical(cut.space.choices, solution.arch)
-    promise = _worth(cut, goal, optimum) - (0.0 if optimum in cut.tried() else _SURE * _doubt(goal, optimum))
-    better = [a for a, v in cut.tried().items() if v > promise and all(limit.holds(a) for limit in limits)]
+    tried = [a for a in cut.tried() if inside(limits, a, {})]
+    tried = [a for a in tried if a in cut.finalists()] or tried
+    better = [a for a in tried if _worth(cut, goal, a) > _promise(cut, goal, optimum, tried)]
     if not better:
         return solution
     arch = max(better, key=partial(_worth, cut, goal))
     return replace(solution, arch=arch, score=goal(arch), solver="trials")
+
+
+def _promise(cut: Cut, goal: Quadratic, arch: Arch, known: Collection[Arch]) -> float:
+    """What a network is worth at least, most likely: less than it seems where it is not one of those `known` best."""
+    return _worth(cut, goal, arch) - (0.0 if arch in known else _SURE * _doubt(goal, arch))
 
 
 def _doubt(goal: Quadratic, arch: Arch) -> float:
@@ -187,7 +222,7 @@ def _relax(cut: Cut, tables: dict[str, CostTable], name: str) -> bool:
         arch = cheapest(tables[name].form, others).arch
     except (Infeasible, SolverError):
         return False
-    predicted, found = tables[name].form(arch), _built(cut, arch, tables)[name].high
+    predicted, found = tables[name].form(arch), built(cut, arch, tables)[name].high
     if found >= 0.98 * predicted:
         return False
     show = cut.context.costs[name].kind.show

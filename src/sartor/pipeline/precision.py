@@ -1,9 +1,10 @@
 """In how many bits the network is deployed: 8 where that is asked for, or (`auto`) where it is faster and as good.
 
 Parts are priced in both, the problem is solved in both, and each candidate is built and timed in its own: `auto` takes
-the network that scores most. After training it is quantised in several ways on training images, and the way that gets
-most validation images right stays. Where that loses too much, the network is trained a little longer, computing as in
-8 bits. `auto` deploys it only where it is faster and as good, and else looks for a network in float32.
+the network that scores most. After training it is quantised on training images in several ways, of which the first
+stays that gets as many validation images right, or nearly; else the best. Where that loses too much, the network is
+trained a little longer, computing as in 8 bits. `auto` deploys it only where it is faster and as good, and else looks
+for a network in float32.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from sartor.costs.latency.cost import Latency
 
 LOSS = 0.5  # points of accuracy on validation images that 8 bits may cost where nobody asked for them
+_LITTLE = LOSS / 2  # of them, with which no slower way is looked for
 _TUNING, _SLOWLY = 0.15, 0.1  # of the training's epochs and of its rate: to get used to 8 bits
 _CALIBRATED = 256  # training images that set the ranges
 _CHOOSING = 2000  # validation images that decide between the ways
@@ -96,7 +98,10 @@ class Small:
 
 
 def as_int8(c: Context, source: Path) -> Small:
-    """Quantise an exported network in the way that gets most validation images right; the first that loses nothing."""
+    """Quantise an exported network in the first way that loses little, since they are slower and slower; else the best.
+
+    What gets right is counted on validation images.
+    """
     rng = c.seeds.rng("quantise")
     drawn = rng.permutation(c.splits.train)[:_CALIBRATED]
     images, choosing = _pixels(c, drawn), rng.permutation(c.splits.val)[:_CHOOSING]
@@ -107,7 +112,7 @@ def as_int8(c: Context, source: Path) -> Small:
         if not found or value > max(found.values()):
             best = graph
         found[way] = value
-        if value >= wanted:
+        if value >= wanted - _LITTLE:
             break
     return Small(best, max(found, key=lambda w: found[w]), found, wanted, len(drawn), len(choosing))
 

@@ -6,14 +6,15 @@ have files of their own: `decision` and `training`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from sartor.core.arch import Arch
 from sartor.core.errors import RunError
-from sartor.costs.base import Cost, Measured
+from sartor.costs.base import Cost, CostTable, Measured
 from sartor.data.audit import audit
 from sartor.data.naming import describe
 from sartor.deploy.export import (
@@ -24,7 +25,8 @@ from sartor.deploy.export import (
     write_predict,
     write_preprocessing,
 )
-from sartor.pipeline import precision
+from sartor.methods.base import Gauge
+from sartor.pipeline import decision, precision
 from sartor.pipeline.context import Context
 from sartor.pipeline.cut import Cut, FitCut, chosen
 from sartor.runs.codec import encode
@@ -32,6 +34,7 @@ from sartor.runs.directory import Run, sha256
 from sartor.runs.progress import Bar, span
 from sartor.runs.schema import (
     EvaluationFile,
+    Gauged,
     ModelFile,
     Rule,
     ScoreFile,
@@ -110,7 +113,9 @@ def search(cut: FitCut, prepared: object = None) -> list[str]:
     """The method learns its score."""
     c = cut.context
     tables = cut.tables(precision.roomier(cut))
-    job = c.job(cut.limits(tables), tables[Cost.guide].form if Cost.guide in tables else None, prepared)
+    macs = tables[Cost.guide].form if Cost.guide in tables else None
+    gauge = Gauge(tuple(cut.measured), partial(_gauged, cut, tables)) if cut.measured else None
+    job = c.job(limits=cut.limits(tables), macs=macs, gauge=gauge, prepared=prepared)
     if job.seconds is not None:
         left, share = span(c.clock.left), span(job.seconds)
         c.run.log(f"of the {left} that are left, about {share} are the search's; most of the rest trains the network")
@@ -121,6 +126,15 @@ def search(cut: FitCut, prepared: object = None) -> list[str]:
         "score": found.score.to_json(), "rules": [encode(Rule.of(rule)) for rule in c.space.rules],
     })  # fmt: skip
     return ["score.json", *found.files]
+
+
+def _gauged(cut: Cut, tables: Mapping[str, CostTable], arch: Arch) -> Gauged:
+    """A network built and measured; the upper end of what it comes to."""
+    found = {n: m.high for n, m in decision.built(cut, arch, tables).items()}
+    show = {n: tables[n].kind.show for n in found}
+    told = " and ".join(f"{show[n](v)} where {show[n](tables[n].form(arch))} was predicted" for n, v in found.items())
+    cut.run.log(f"built and measured before the trials: {cut.space.describe(arch)}, {told}")
+    return Gauged(arch.picks, tables[cut.measured[0]].precision, found)
 
 
 def export(cut: Cut) -> list[str]:

@@ -1,13 +1,13 @@
 """A score from a few dozen trained networks: Bayesian regression in which options that are alike are worth alike.
 
-Network n of rung r measured ``y_n = mu_r + s_r (z_n . w + delta_n + noise)``: `z_n` is the one-hot vector of its active
-options, `w` what each adds, `delta_n` what is special about this very network, and every rung has a level and a spread
-of its own: what differs by ten points after an epoch differs by one after twenty, and so does luck. The last rung's
-spread is 1, so that the score is in its units. The prior of w is Gaussian with covariance ``K = sum_m tau_m^2 K_m``,
-one K_m for every likeness of options (the same family anywhere, the same width in the same stage, a common trend with
-the logarithm of a width, ...), as in `shrinkage`. All variances are those under which the measurements are most likely,
-so that the trials say themselves which likenesses matter, and how the rungs spread; with fewer measurements than
-options that is what makes a fit possible at all.
+Network n of rung r measured ``y_n = mu_r + s_r (z_n . w + delta_n + noise) + luck``: `z_n` is the one-hot vector of
+its active options, `w` what each adds, `delta_n` what is special about this very network, `luck` what is known not to
+be, and every rung has a level and a spread of its own: what differs by ten points after an epoch differs by one after
+twenty, and so does luck. The last rung's spread is 1, so that the score is in its units. The prior of w is Gaussian
+with covariance ``K = sum_m tau_m^2 K_m``, one K_m for every likeness of options (the same family anywhere, the same
+width in the same stage, a common trend with the logarithm of a width, ...), as in `shrinkage`. All variances are those
+under which the measurements are most likely, so that the trials say themselves which likenesses matter, and how the
+rungs spread; with fewer measurements than options that is what makes a fit possible at all.
 """
 
 from __future__ import annotations
@@ -54,16 +54,22 @@ class Fit:
 
 @on_one_thread
 def fit_trials(
-    picks: ArrayLike, targets: ArrayLike, rungs: ArrayLike, choices: Sequence[Choice], parse: Parse = factors
-) -> Fit:
-    """Fit the score to measured networks; rows of one architecture share what is special about it."""
+    picks: ArrayLike, targets: ArrayLike, rungs: ArrayLike, choices: Sequence[Choice], parse: Parse = factors,
+    luck: ArrayLike = 0.0,
+) -> Fit:  # fmt: skip
+    """Fit the score to measured networks; rows of one architecture share what is special about it.
+
+    `luck` is the variance that each measurement is known to have at least: without it a few are explained to the last
+    digit, and networks that nobody tried are promised wonders.
+    """
     index, y, sizes = check_samples(picks, targets, choices)
     rung = np.asarray(rungs, np.int64)
     z, kernels = _one_hot(index, choices), np.concatenate([likenesses(choices, parse), trends(choices, parse)])
     scale, middle = float(np.std(y)) or 1.0, float(np.mean(y))
     same = (index[:, None] == index[None]).all(-1).astype(float)
     parts = [z @ k @ z.T for k in kernels] + [same, np.eye(len(y))]
-    level = _LEVEL * (rung[:, None] == rung[None])
+    known = np.broadcast_to(np.asarray(luck, float), y.shape) / scale**2
+    level = _LEVEL * (rung[:, None] == rung[None]) + np.diag(known)
     variances, spreads = _variances(np.stack(parts), level, (y - middle) / scale, rung)
     covariance = np.tensordot(variances, np.stack(parts), 1) * np.outer(spreads, spreads) + level
     prior, special = np.tensordot(variances[: len(kernels)], kernels, 1), variances[len(kernels)]

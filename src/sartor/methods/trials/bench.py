@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from sartor.core.arch import Arch, tag
 from sartor.core.errors import Diverged
 from sartor.core.seeds import Seeds
-from sartor.data.base import Images, Splits
+from sartor.data.base import Images, Index, Splits
 from sartor.engine import checkpoint
 from sartor.engine.device import Engine
 from sartor.engine.evaluate import accuracy
@@ -108,7 +108,7 @@ class Bench:
         try:
             fit(replace(training, length=length))
             judges = self.feed.seeds.rng("judges").permutation(splits.val)
-            right = accuracy(net, self.feed, judges if work.last else judges[:_JUDGES])
+            right = accuracy(net, self.feed, judges[: judged(splits.val, work.last)])
         except Diverged:
             right = 0.0
         seconds = float(engine.agree(time.monotonic() - start)) + (before.seconds if before else 0.0)
@@ -127,6 +127,11 @@ class Bench:
             return work.epochs
         own = float(self.feed.engine.agree(seconds_per_step(training, _PATIENCE)))
         return float(work.epochs * (work.pace.step / own) ** work.pace.power)
+
+
+def judged(val: Index, last: bool) -> int:
+    """How many of the validation images judge a trial: on the last rung all of them."""
+    return len(val) if last else min(_JUDGES, len(val))
 
 
 def trial_file(path: Path, picks: tuple[int, ...], rung: int) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
 
 import numpy as np
@@ -53,8 +53,11 @@ def draw(
     return list(found)
 
 
-def largest(landmarks: Mapping[str, Arch], limits: Sequence[Limit], macs: Quadratic | None) -> dict[str, Arch]:
-    """Of every family of well-known networks the largest inside the limits for each stride of its stem.
+def largest(
+    landmarks: Mapping[str, Arch], limits: Sequence[Limit], macs: Quadratic | None,
+    fits: Callable[[Arch], bool] | None = None,
+) -> dict[str, Arch]:  # fmt: skip
+    """Of every family of well-known networks the largest inside the limits (or `fits`) for each stride of its stem.
 
     One of every family comes before another of any. A family is how names begin, a stride how they may end. The largest
     by what is computed, where that is counted, not by what it costs: inside a latency that is a wide network, where the
@@ -63,7 +66,7 @@ def largest(landmarks: Mapping[str, Arch], limits: Sequence[Limit], macs: Quadra
     families: dict[str, dict[str, tuple[float, str]]] = {}
     for name, arch in landmarks.items():
         share = float(usage(limits, np.array([arch.picks]))[0])
-        if share <= 1:
+        if share <= 1 if fits is None else fits(arch):
             found = _FAMILY.match(name)
             word, stem = (found[1], found[2] or "") if found else (name, "")
             family, mine = families.setdefault(word, {}), (share if macs is None else macs(arch), name)

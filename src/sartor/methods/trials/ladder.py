@@ -12,16 +12,16 @@ from typing import Any, final
 import numpy as np
 
 from sartor.core.arch import Arch, canonical
-from sartor.core.quadratic import Limit, Quadratic
+from sartor.core.quadratic import Limit, Quadratic, inside
 from sartor.engine import checkpoint
 from sartor.engine.recipe import Recipe
 from sartor.insight.factors import drawn
 from sartor.methods.base import Job, start_file
-from sartor.methods.trials.bench import GROWTH, Bench, Work, trial_file
+from sartor.methods.trials.bench import GROWTH, Bench, Work, judged, trial_file
 from sartor.methods.trials.crew import Crew
 from sartor.methods.trials.design import draw, largest
 from sartor.predictors.likeness import Fit, fit_trials
-from sartor.runs.schema import Pace, Trial, TrialsFile
+from sartor.runs.schema import Gauged, Pace, Trial, TrialsFile
 from sartor.solvers import cheapest, solve
 from sartor.solvers.base import Problem
 
@@ -36,7 +36,10 @@ _DECAY = 0.4  # error falls with this power of a network's size and of the image
 _USED = 0.85  # share of the time that is given to trainings; the rest builds, evaluates and fits
 _TIMED, _LOOKING = 5, 4.0  # networks whose steps are timed to plan the rungs, and seconds after which it is enough
 _FOLDS = 5  # of the first rung, to see how well the score ranks networks that it was not fitted to
+_LUCK = 2.0  # of the variance that the drawing of the judges has: a training's own luck is about as large
 _TRIES = 3  # scores drawn per network that is wanted: many have the same optimum
+_NEAR = 1.15  # predictions above a budget that a measurement may bring below it
+_GAUGING, _GAUGED, _MOST_GAUGED = 0.05, 2.5, 12  # share of the time for such measurements, seconds of one, their number
 
 
 @dataclass(frozen=True)
@@ -62,12 +65,15 @@ class Ladder:
         self.trials: list[Trial] = []
         self.pace: Pace | None = None
         self.most: float | None = None  # multiply-accumulates, where larger networks would be trained too slowly
+        self.gauged: dict[Arch, Gauged] = {}  # well-known networks that predictions put just outside, measured
         if job.engine.agree((job.run.path / TrialsFile.NAME).exists()):
             known = job.run.load(TrialsFile)
             self.first, self.epochs, self.rungs = known.networks, known.epochs, known.rungs
             self.pace, self.most, self.trials = known.pace, known.most, list(known.trials)
+            self.gauged = {Arch(g.picks): g for g in known.gauged}
         else:
             self.first = networks or int(np.clip(round(4 * (job.seconds or 300.0) ** 0.35), _FEWEST, _MOST))
+            self._gauge()
             self.epochs = float(epochs) or self._affordable(networks)
             self._save()
 
@@ -152,7 +158,7 @@ class Ladder:
 
     def _save(self) -> None:
         known = TrialsFile(self.first, self.epochs, self.rungs, self.pace, tuple(self.trials), self.most)
-        self.job.run.save(known)
+        self.job.run.save(replace(known, gauged=tuple(self.gauged.values())))
 
     # what to try -----------------------------------------------------------------------------------
 
@@ -178,8 +184,7 @@ class Ladder:
     def _first(self) -> list[Candidate]:
         """The largest landmarks inside the limits, and random networks."""
         space, limits = self.job.space, self.limits
-        known = largest(space.landmarks(self.job.task), limits, self.job.macs)
-        found = {canonical(space.choices, arch): name for name, arch in list(known.items())[: self.first // 2]}
+        found = {arch: name for name, arch in list(self._landmarks().items())[: self.first // 2]}
         first = self.job.origin.arch(space.choices) if self.job.origin is not None else None
         if first is not None and all(limit.holds(first) for limit in limits):  # the one that knows most already
             found = {canonical(space.choices, first): "start"} | found
@@ -189,12 +194,44 @@ class Ladder:
         landmarks = [Candidate(arch, "landmark", name) for arch, name in found.items()]
         return [*landmarks, *(Candidate(arch, "drawn") for arch in others[: self.first - len(found)])]
 
+    def _landmarks(self, near: float = 1.0) -> dict[str, Arch]:
+        """The largest inside, by what was measured where it was; predictions of measured costs may be `near`."""
+        job, space = self.job, self.job.space
+        loose = {x.name: x.form for x in self.limits if job.gauge is not None and x.name in job.gauge.costs}
+
+        def fits(arch: Arch) -> bool:
+            told = self.gauged.get(arch)
+            amounts = {n: form(arch) / near for n, form in loose.items()} if told is None else told.costs
+            return inside(self.limits, arch, amounts)
+
+        known = {name: canonical(space.choices, arch) for name, arch in space.landmarks(job.task).items()}
+        return largest(known, self.limits, job.macs, fits)
+
+    def _gauge(self) -> None:
+        """Measure well-known networks that are just outside by prediction, the largest of every family first.
+
+        A table errs by some percent, for a whole family alike: the best of what one would train instead may be lost.
+        """
+        job = self.job
+        for _ in range(job.count(_GAUGING, _GAUGED, 2, _MOST_GAUGED) if job.gauge is not None else 0):
+            unsure = (a for a in self._landmarks(_NEAR).values() if not inside(job.limits, a, {}))
+            arch = next((a for a in unsure if a not in self.gauged), None)
+            if arch is None or job.gauge is None:
+                break
+            self.gauged[arch] = job.gauge.measure(arch)
+
     def _optimum(self, score: Quadratic) -> Arch:
         return canonical(self.job.space.choices, solve(Problem(score, self.limits)).arch)
 
     def _fit(self, trials: list[Trial]) -> Fit:
         columns = [t.picks for t in trials], [t.accuracy for t in trials], [t.rung for t in trials]
-        return fit_trials(*columns, self.job.space.choices, self.parse)
+        return fit_trials(*columns, self.job.space.choices, self.parse, [self._luck(t) for t in trials])
+
+    def _luck(self, trial: Trial) -> float:
+        """The variance of a trial's accuracy that comes from which images judged it, and from its training."""
+        judges = judged(self.job.splits.val, trial.rung + 1 == self.rungs)
+        right = (trial.accuracy / 100 * judges + 1) / (judges + 2)  # never quite none or all of them
+        return _LUCK * 100**2 * right * (1 - right) / judges
 
     # trying it -------------------------------------------------------------------------------------
 

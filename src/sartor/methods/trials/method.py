@@ -84,4 +84,5 @@ class Trials(Method):
         if held_out is not None:
             found = quality(held_out["predicted"], held_out["measured"], job.seeds.rng("bootstrap"))
         facts = {"trials": encode(trials), "held_out": held_out, "most": ladder.most}
+        facts["gauged"] = encode(tuple(ladder.gauged.values()))
         return Found(score, f"% {job.task.outcome}", found, facts, ladder.starts())

@@ -55,6 +55,7 @@ from sartor.runs.schema.search import Correction as Correction
 from sartor.runs.schema.search import Environment as Environment
 from sartor.runs.schema.search import Estimate as Estimate
 from sartor.runs.schema.search import Facts as Facts
+from sartor.runs.schema.search import Gauged as Gauged
 from sartor.runs.schema.search import GroupState as GroupState
 from sartor.runs.schema.search import HeldOut as HeldOut
 from sartor.runs.schema.search import Mixture as Mixture

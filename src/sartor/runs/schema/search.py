@@ -192,10 +192,20 @@ class Pace:
 
 
 @dataclass(frozen=True)
+class Gauged:
+    """A well-known network as built and measured in a precision: the tables had it just outside a budget."""
+
+    picks: tuple[int, ...]
+    precision: str
+    costs: Mapping[str, float]
+
+
+@dataclass(frozen=True)
 class TrialsFile(RunFile):
     """Networks in the first rung, epochs of each of its trainings, rungs, and what was tried so far.
 
-    Networks of more multiply-accumulates than `most` would be trained too slowly in the time.
+    Networks of more multiply-accumulates than `most` would be trained too slowly in the time. Whether well-known ones
+    just outside by prediction are inside was measured: `gauged`.
     """
 
     NAME: ClassVar[str] = "search/trials.json"
@@ -205,6 +215,7 @@ class TrialsFile(RunFile):
     pace: Pace | None
     trials: tuple[Trial, ...]
     most: float | None = None
+    gauged: tuple[Gauged, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -218,6 +229,7 @@ class Facts:
     switches: Switches | None = None
     trials: tuple[Trial, ...] | None = None
     most: float | None = None  # multiply-accumulates of what was tried, where larger networks would take too long
+    gauged: tuple[Gauged, ...] | None = None
     others: Mapping[str, Any] = rest()
 
 
