@@ -89,6 +89,24 @@ def test_what_differs_much_in_a_short_training_differs_less_in_a_longer_one():
     assert np.corrcoef(found.score.batch(others), [truth(p) for p in others])[0, 1] > 0.85
 
 
+def test_what_is_known_to_be_luck_is_not_explained():
+    """Ten networks that differ by luck alone: untold of it, a fit finds the best of them and the optimum better."""
+    rng, found = np.random.default_rng(0), {0.0: [], 4.0: []}
+    for seed in range(6):
+        picks, _ = sample(10, seed)
+        y = 60.0 + rng.normal(0, 2.0, 10)
+        for luck, kept in found.items():
+            made = fit_trials(picks, y, np.zeros(10, int), CHOICES, luck=luck)
+            kept.append((made.values.max() - 60.0, solve(Problem(made.score, ())).score - 60.0))
+    without, told = (np.mean(kept, 0) for kept in found.values())
+    assert (told < 0.5 * without).all(), (without, told)
+    picks, y = sample(30, 0)
+    others, true = sample(200, 1)
+    noisy = y + rng.normal(0, 1.0, len(y))
+    found = fit_trials(picks, noisy, np.zeros(30, int), CHOICES, luck=1.0)
+    assert np.corrcoef(found.score.batch(others), true)[0, 1] > 0.9  # and what is there is found
+
+
 def test_scores_drawn_from_what_is_uncertain_scatter_around_the_score():
     picks, y = sample(20, 5)
     found = fit_trials(picks, y, np.zeros(20, int), CHOICES)
@@ -115,6 +133,29 @@ def test_what_is_drawn_lies_inside_and_uses_the_budget():
     assert np.median(shares) > 0.85  # a uniform draw has 0.5 here: the cheapest costs 6
     inside = usage([LIMIT], sample(2000, 0)[0]) <= 1
     assert inside.mean() < 0.05  # why it is not left to chance
+
+
+def test_some_are_drawn_of_every_frame_that_has_networks_inside(tmp_path):
+    """The cheapest frame alone uses a small budget well in a thousand ways: one chain would not leave it."""
+    job = tiny.job(tmp_path, space="edge")
+    macs = Macs().table(job.space, job.task).form
+    frames = job.space.choices[0].options
+
+    def drawn(high):
+        told = replace(job, limits=(Limit("macs", macs, high=high),), macs=macs)
+        return ladder.Ladder(told, Trials(epochs=1).recipe(1), 1, 12, 2, 1, 0.5)._drawn()
+
+    (tmp_path / "search").mkdir(exist_ok=True)
+    least = [
+        solve(Problem(macs * -1, (Limit("frame", Quadratic(job.space.sizes, 0.0, {0: one}), low=1.0),)))
+        for one in np.eye(len(frames))
+    ]
+    least = sorted(-s.score for s in least)
+    found = drawn(1.2 * least[-1])
+    assert {a.picks[0] for a in found} == set(range(len(frames)))
+    assert all(macs(a) <= 1.2 * least[-1] for a in found)
+    (tmp_path / "search/trials.json").unlink()
+    assert len({a.picks[0] for a in drawn(0.5 * (least[0] + least[1]))}) == 1  # of others there are none
 
 
 def test_of_every_family_the_largest_landmarks_inside():

@@ -3,7 +3,7 @@
 Network n of rung r measured ``y_n = mu_r + s_r (z_n . w + delta_n + noise) + luck``: `z_n` is the one-hot vector of
 its active options, `w` what each adds, `delta_n` what is special about this very network, `luck` what is known not to
 be, and every rung has a level and a spread of its own: what differs by ten points after an epoch differs by one after
-twenty, and so does luck. The last rung's spread is 1, so that the score is in its units. The prior of w is Gaussian
+twenty, and so does noise. The last rung's spread is 1, so that the score is in its units. The prior of w is Gaussian
 with covariance ``K = sum_m tau_m^2 K_m``, one K_m for every likeness of options (the same family anywhere, the same
 width in the same stage, a common trend with the logarithm of a width, ...), as in `shrinkage`. All variances are those
 under which the measurements are most likely, so that the trials say themselves which likenesses matter, and how the

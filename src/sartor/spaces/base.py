@@ -97,6 +97,11 @@ class Space(ABC):
         """How the network is drawn; by default what the choices' names and dependencies tell."""
         return drawing.default(self.choices)
 
+    @property
+    def apart(self) -> str | None:
+        """The choice that sets networks apart most: a sample has some of each of its options. None: no such choice."""
+        return None
+
     def landmarks(self, task: Task) -> Mapping[str, Arch]:
         """Networks known by name that are points of the space, as fitted to `task`; by default none."""
         return {}

@@ -152,6 +152,11 @@ class Edge(Space):
         build = partial(head, inputs, width, task.classes, self.activation)
         return Part(key, build, (inputs, side, side), when, f"head{width}")
 
+    @property
+    def apart(self) -> str:
+        """The frame: input side, strides, stages."""
+        return "frame"
+
     def landmarks(self, task: Task) -> Mapping[str, Arch]:
         """ResNets, MobileNetV2- and V3-like, EfficientNet-lite-like and RegNet-like networks."""
         return landmarks(self.choices, self.layout, self.widths, task.image)
