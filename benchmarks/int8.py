@@ -1,6 +1,6 @@
 """The same latency budget in float32 and with `--precision auto`: accuracy, size, and the median call of every runtime.
 
-    python benchmarks/int8.py --data $SARTOR_TEST_DATA --out runs/int8 [--only digits]
+    python benchmarks/int8.py --data $SARTOR_TEST_DATA --out runs/int8 [--only digits] [--device cuda]
 
 On CIFAR-10 as far as it is here, 20 classes of Tiny-ImageNet at 32 pixels, and digits: two fits of the same time with
 nothing else set by hand, one in float32, one with `auto`, one after the other. Every network delivered is then
@@ -61,7 +61,7 @@ def tinyimagenet20(folder: Path):
     return np.stack(x), np.array(y)
 
 
-def delivered(name: str, folder: Path, out: Path) -> dict[str, Path]:
+def delivered(name: str, folder: Path, out: Path, device: str) -> dict[str, Path]:
     """Two fits: in float32, and with `auto`."""
     source, share = Path(name), None
     if name in TESTED:
@@ -73,7 +73,7 @@ def delivered(name: str, folder: Path, out: Path) -> dict[str, Path]:
         with np.load(source) as known:
             share = TESTED[name] / len(known["y"])
     budget, seconds = BUDGETS[name]
-    options = {"latency": budget, "time": seconds, "device": "cpu"} | ({} if share is None else {"test": share})
+    options = {"latency": budget, "time": seconds, "device": device} | ({} if share is None else {"test": share})
     return {
         precision: sartor.fit(str(source), out=out / f"{name}_{precision}", precision=precision, **options).path
         for precision in ("float32", "auto")
@@ -166,14 +166,15 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, default=Path("runs/int8"))
     parser.add_argument("--only", choices=[*BUDGETS, "room"], action="append")
+    parser.add_argument("--device", default="cpu", help="that trains; calls are timed on the CPU")
     given = parser.parse_args()
-    results: dict = {"budgets": BUDGETS, "tested": TESTED}
+    results: dict = {"budgets": BUDGETS, "tested": TESTED, "device": given.device}
     wanted = given.only or [*BUDGETS, "room"]
     if "room" in wanted:
         results["room"] = room()
         record("int8", results)
     for name in [n for n in wanted if n != "room"]:
-        runs = delivered(name, given.data, given.out)
+        runs = delivered(name, given.data, given.out, given.device)
         found = results[name] = {
             "budget": BUDGETS[name][0],
             "time": BUDGETS[name][1],
