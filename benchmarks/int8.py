@@ -171,8 +171,7 @@ def main() -> None:
     results: dict = {"budgets": BUDGETS, "tested": TESTED, "device": given.device}
     wanted = given.only or [*BUDGETS, "room"]
     if "room" in wanted:
-        results["room"] = room()
-        record("int8", results)
+        record("int8_room", room())
     for name in [n for n in wanted if n != "room"]:
         runs = delivered(name, given.data, given.out, given.device)
         found = results[name] = {
@@ -188,7 +187,7 @@ def main() -> None:
             print(f"  {one['macs'] / 1e6:.1f} M MACs; both forms: {forms['test']} %, {forms['bytes']} bytes")
             print(f"  {forms['median_ms']} ms")
         record("int8", results)
-    each = [found for found in results.values() if "gained" in found]
+    each = [found for found in results.values() if isinstance(found, dict) and "gained" in found]
     if not each:
         return
     lost = [found[kind]["forms"]["lost"] for found in each for kind in ("float32", "auto")]
