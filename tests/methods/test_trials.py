@@ -142,7 +142,7 @@ def test_some_are_drawn_of_every_frame_that_has_networks_inside(tmp_path):
     frames = job.space.choices[0].options
 
     def drawn(high):
-        told = replace(job, limits=(Limit("macs", macs, high=high),), macs=macs)
+        told = replace(job, limits=(Limit("macs", macs, high=high),))
         return ladder.Ladder(told, Trials(epochs=1).recipe(1), 1, 12, 2, 1, 0.5)._drawn()
 
     (tmp_path / "search").mkdir(exist_ok=True)
@@ -156,6 +156,30 @@ def test_some_are_drawn_of_every_frame_that_has_networks_inside(tmp_path):
     assert all(macs(a) <= 1.2 * least[-1] for a in found)
     (tmp_path / "search/trials.json").unlink()
     assert len({a.picks[0] for a in drawn(0.5 * (least[0] + least[1]))}) == 1  # of others there are none
+
+
+def test_small_images_are_seen_whole_where_the_budget_has_room(tmp_path):
+    """Half a side learns faster in a trial and ends lower; only a budget that leaves no choice is met with it."""
+    job = tiny.job(tmp_path, space="edge")
+    macs = Macs().table(job.space, job.task).form
+    sides = [int(name.split("_")[0][1:]) for name in job.space.choices[0].options]
+    assert min(sides) < max(sides) == job.task.image
+
+    def tried(name, high, space=job.space, task=job.task):
+        run = type(job.run)(tmp_path / name, job.run.reporter)
+        told = replace(job, space=space, task=task, run=run, limits=(Limit("macs", macs, high=high),), macs=macs)
+        return {
+            sides[c.arch.picks[0]] for c in ladder.Ladder(told, Trials(epochs=1).recipe(1), 1, 12, 2, 1, 0.5)._first()
+        }
+
+    only = Limit(
+        "side", Quadratic(job.space.sizes, 0.0, {0: np.array([float(s == max(sides)) for s in sides])}), low=1.0
+    )
+    least = -solve(Problem(macs * -1, (only,))).score
+    assert tried("roomy", 8 * least) == {max(sides)}
+    assert tried("tight", 2 * least) == set(sides)  # what sees them whole is all of one size
+    assert min(sides) in tried("tighter", 0.9 * least)
+    assert job.space.whole(replace(job.task, image=64)) is None  # larger images have pixels to spare
 
 
 def test_of_every_family_the_largest_landmarks_inside():

@@ -102,6 +102,13 @@ class Space(ABC):
         """The choice that sets networks apart most: a sample has some of each of its options. None: no such choice."""
         return None
 
+    def whole(self, task: Task) -> Limit | None:
+        """A rule under which networks see all detail of images that have little; None: no such rule.
+
+        For searches that are too short to tell what less of it costs in the end.
+        """
+        return None
+
     def landmarks(self, task: Task) -> Mapping[str, Arch]:
         """Networks known by name that are points of the space, as fitted to `task`; by default none."""
         return {}

@@ -13,6 +13,7 @@ from typing import Any, final
 import numpy as np
 
 from sartor.core.arch import Arch, canonical
+from sartor.core.errors import Infeasible
 from sartor.core.quadratic import Limit, Quadratic, inside
 from sartor.engine import checkpoint
 from sartor.engine.recipe import Recipe
@@ -38,6 +39,7 @@ _USED = 0.85  # share of the time that is given to trainings; the rest builds, e
 _TIMED, _LOOKING = 5, 4.0  # networks whose steps are timed to plan the rungs, and seconds after which it is enough
 _FOLDS = 5  # of the first rung, to see how well the score ranks networks that it was not fitted to
 _LUCK = 2.0  # of the variance that the drawing of the judges has: a training's own luck is about as large
+_SIZES = 4.0  # by which the largest network exceeds the smallest, where there is something to choose from
 _TRIES = 3  # scores drawn per network that is wanted: many have the same optimum
 _NEAR = 1.15  # predictions above a budget that a measurement may bring below it
 _GAUGING, _GAUGED, _MOST_GAUGED = 0.05, 2.5, 12  # share of the time for such measurements, seconds of one, their number
@@ -67,6 +69,7 @@ class Ladder:
         self.pace: Pace | None = None
         self.most: float | None = None  # multiply-accumulates, where larger networks would be trained too slowly
         self.gauged: dict[Arch, Gauged] = {}  # well-known networks that predictions put just outside, measured
+        self.whole = self._whole()
         if job.engine.agree((job.run.path / TrialsFile.NAME).exists()):
             known = job.run.load(TrialsFile)
             self.first, self.epochs, self.rungs = known.networks, known.epochs, known.rungs
@@ -138,12 +141,28 @@ class Ladder:
         self.most = max(most, least)
         return True
 
+    def _whole(self) -> Limit | None:
+        """The space's rule for small images, where networks of several sizes keep to it inside the budgets.
+
+        A network that sees half of each side learns faster at first and ends several points lower.
+        """
+        job = self.job
+        rule = job.space.whole(job.task) if job.macs is not None else None
+        if rule is None or job.macs is None:
+            return None
+        try:
+            most, least = (solve(Problem(job.macs * sign, (*job.limits, rule))).score for sign in (1, -1))
+        except Infeasible:
+            return None
+        return rule if most >= _SIZES * -least else None
+
     @property
     def limits(self) -> tuple[Limit, ...]:
         """The budgets and the space's rules, and what can be trained in the time."""
+        limits = self.job.limits if self.whole is None else (*self.job.limits, self.whole)
         if self.most is None or self.job.macs is None:
-            return self.job.limits
-        return (*self.job.limits, Limit("macs", self.job.macs, high=self.most))
+            return limits
+        return (*limits, Limit("macs", self.job.macs, high=self.most))
 
     @cached_property
     def crew(self) -> Crew | None:

@@ -12,10 +12,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import ClassVar, final
 
+import numpy as np
 from torch import nn
 
 from sartor.core.arch import Arch, Choice
 from sartor.core.errors import BadInput
+from sartor.core.quadratic import Limit, Quadratic
 from sartor.core.task import Task
 from sartor.spaces.base import Part, Space
 from sartor.spaces.drawing import Aspect, Drawing, Stage
@@ -33,6 +35,7 @@ _ASPECTS = (
 )
 _FAMILIES = ("res", "group", "fused", "mb")  # in the order of their aspects
 _UNFITTED = 64  # pixels a side, until a task says
+_SMALL = 32  # pixels a side, of which none can be spared
 
 
 @final
@@ -156,6 +159,13 @@ class Edge(Space):
     def apart(self) -> str:
         """The frame: input side, strides, stages."""
         return "frame"
+
+    def whole(self, task: Task) -> Limit | None:
+        """Frames of the image's own side, where that is small."""
+        sees = np.array([float(f.side == task.image) for f in self.layout])
+        if task.image > _SMALL or not sees.any():
+            return None
+        return Limit("side", Quadratic(self.sizes, 0.0, {0: sees}), low=1.0)
 
     def landmarks(self, task: Task) -> Mapping[str, Arch]:
         """ResNets, MobileNetV2- and V3-like, EfficientNet-lite-like and RegNet-like networks."""
