@@ -19,6 +19,7 @@ from torch import nn
 from sartor.core import config
 from sartor.core.config import fields_of
 from sartor.core.errors import RunError
+from sartor.core.quadratic import Limit, Quadratic
 from sartor.core.registry import COSTS, METHODS, RUNTIMES, SOLVERS, SPACES
 from sartor.core.seeds import Seeds
 from sartor.core.task import Task
@@ -34,7 +35,7 @@ from sartor.engine.device import Engine
 from sartor.engine.feed import Feed
 from sartor.engine.loggers import made_loggers
 from sartor.engine.origin import Origin
-from sartor.methods.base import Job, Method
+from sartor.methods.base import Gauge, Job, Method
 from sartor.pipeline.final import Final, given_by_hand, preset
 from sartor.pipeline.options import (
     AUTO,
@@ -136,11 +137,16 @@ class Search(Context):
         """The search's part of the time."""
         return self.method.share_on(self.engine.device.type)
 
-    def job(self, **told: Any) -> Job:
-        """What a search method gets: this, and what is `told` of the limits and what was prepared."""
+    def job(
+        self, limits: tuple[Limit, ...] = (), macs: Quadratic | None = None, gauge: Gauge | None = None,
+        prepared: object = None,
+    ) -> Job:  # fmt: skip
+        """What a search method gets."""
         seconds = None if self.clock.seconds is None else self.share * max(0.0, self.clock.left - _AFTER)
-        told["origin"] = self.origin
-        return Job(self.space, self.task, self.feed, self.splits, self.seeds, self.run, seconds, **told)
+        told: dict[str, Any] = {"limits": limits, "macs": macs, "gauge": gauge, "prepared": prepared}
+        return Job(
+            self.space, self.task, self.feed, self.splits, self.seeds, self.run, seconds, origin=self.origin, **told
+        )
 
     def trained_for(self, seconds: float | None) -> float | None:
         """What a further budget may take of the seconds that a whole fit may: all but the search's share."""
