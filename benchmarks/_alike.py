@@ -50,8 +50,13 @@ class Alike:
         mean, std = statistics(images, self.splits.train)
         self.feed = Feed(images, tuple(mean), tuple(std), self.seeds, self.engine)
 
-    def train(self, name: str, build: Any, teacher: Teacher | None = None) -> dict[str, Any]:
-        """Train the network that `build()` makes, from scratch: its errors, its size, seconds; it stays in `net`."""
+    def train(
+        self, name: str, build: Any, teacher: Teacher | None = None, seconds: float | None = None
+    ) -> dict[str, Any]:
+        """Train the network that `build()` makes, from scratch: its errors, its size, seconds; it stays in `net`.
+
+        For so many `seconds`, or for the recipe's epochs.
+        """
         done = self.out / name / "result.json"
         if done.exists():
             return json.loads(done.read_text())
@@ -59,12 +64,12 @@ class Alike:
         self.net = net = self.engine.place(build())
         parameters = sum(p.numel() for p in net.parameters())
         run, start = Run(self.out / name, Reporter(quiet=True)), time.monotonic()
-        history = train_network(net, teacher, self.recipe, self.feed, self.splits, run, "alike")
+        history = train_network(net, teacher, self.recipe, self.feed, self.splits, run, "alike", seconds=seconds)
         seconds = time.monotonic() - start
         val, test = (accuracy(net, self.feed, part) for part in (self.splits.val, self.splits.test))
         result = {
             "parameters": parameters, "val_accuracy": val, "test_accuracy": test, "test_error": 100 - test,
-            "seconds": seconds, "loss": [h["loss"] for h in history],
+            "seconds": seconds, "epochs": len(history), "loss": [h["loss"] for h in history],
             "images_per_second": max((h["images_per_second"] for h in history), default=None),
         }  # fmt: skip
         done.parent.mkdir(parents=True, exist_ok=True)

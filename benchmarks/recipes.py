@@ -5,7 +5,8 @@
 
 `run` starts workers that take settings one after another, in the order of the list, until the minutes are over; each
 writes ``OUT/<set>-<setting>.json`` when it ends, and one that is there is not run again. Settings are compared on
-validation images; test images are reported beside them. `record` puts all that was tried into results/NAME.json.
+validation images; test images are reported beside them. The sets `short_*` are trained for --seconds, on as many cores
+as the worker has (taskset). `record` puts all that was tried into results/NAME.json.
 """
 
 from __future__ import annotations
@@ -105,7 +106,23 @@ TUTORED_CIFAR: dict[str, dict[str, Any]] = {
     "taught at 4, labels as much": {**_SMALL, "epochs": 36, "teacher": {"weight": 0.5, "labels": 0.5, "heat": 4.0}},
     "rate 0.2, decay 2e-4, taught at 4": {**_SMALL, "lr": 0.2, "weight_decay": 2e-4, "epochs": 36, "teacher": _T4},
 }
+# A minute or two of one CPU core, for a ResNet and for a MobileNet: what is learnt in the same seconds.
+_CORE = {"batch": 64, "lr": 0.1, "epochs": 0}
+_HALF = {**_CORE, "mixed": True}
+SHORT: dict[str, dict[str, Any]] = {
+    "float32": _CORE,
+    "bfloat16": _HALF,
+    "bfloat16, muon 0.05": {**_HALF, "muon": 0.05},
+    "bfloat16, muon 0.05, growing": {**_HALF, "muon": 0.05, "small": 0.5},
+    "bfloat16, growing": {**_HALF, "small": 0.5},
+    "bfloat16, muon 0.02": {**_HALF, "muon": 0.02},
+    "bfloat16, muon 0.05, batch 128": {**_HALF, "muon": 0.05, "batch": 128, "lr": 0.2},
+    "bfloat16, muon 0.1": {**_HALF, "muon": 0.1},
+    "bfloat16, muon 0.05, decay 2e-4": {**_HALF, "muon": 0.05, "weight_decay": 2e-4},
+    "bfloat16, rate 0.2": {**_HALF, "lr": 0.2},
+}
 SETS = {
+    "short_resnet": SHORT, "short_mobile": SHORT,
     "tiny": PHOTOS, "cifar": CIFAR, "small_tiny": SMALL_PHOTOS, "small_cifar": SMALL_CIFAR,
     "taught_tiny": TAUGHT_PHOTOS, "taught_cifar": TAUGHT_CIFAR,
     "fitted_cifar": FITTED_CIFAR, "tutored_cifar": TUTORED_CIFAR,
@@ -113,6 +130,7 @@ SETS = {
 TEACHERS = {
     "taught_tiny": "resnet14-w64-s2", "taught_cifar": "resnet14-w64-s1", "tutored_cifar": "resnet14-w64-s1",
 }  # fmt: skip
+LANDMARKS = {"short_resnet": "resnet8-w48-s2", "short_mobile": "mobilenetv3-w24-s2"}  # of the edge space
 # What trials on the H200 chose for 1.5 ms at 64 pixels, and for 40 M multiply-accumulates at 32.
 SMALL = {"small_tiny": (3, 2, 18, 4, 9, 2, 4, 0, 3, 0, 0), "small_cifar": (4, 1, 27, 0, 16, 1, 4, 4, 9, 2, 1)}
 SMALL |= {"taught_tiny": SMALL["small_tiny"], "taught_cifar": SMALL["small_cifar"]}
@@ -144,13 +162,13 @@ def work(args: argparse.Namespace) -> None:
         recipe = Recipe(**{**BASE, **changes, **({"epochs": args.epochs} if args.epochs else {})})
         alike = alike or Alike(args.data, args.out / "nets", args.device, recipe, args.image)
         alike.recipe = recipe
-        small, task = SMALL.get(args.set), alike.task
-        space = (Mobile() if small is None else Edge()).fitted(task)
-        arch = middle(space, task) if small is None else Arch(small)
+        small, known, task = SMALL.get(args.set), LANDMARKS.get(args.set), alike.task
+        space = (Edge() if small or known else Mobile()).fitted(task)
+        arch = space.landmarks(task)[known] if known else Arch(small) if small else middle(space, task)
         taught = label != "the teacher"
         make = partial(space.network, arch, task) if taught else partial(build, TEACHERS[args.set], task)
         teacher = Teacher(wise, **told["teacher"]) if "teacher" in told else None
-        result = alike.train(name, make, teacher)
+        result = alike.train(name, make, teacher, args.seconds)
         if not taught:
             wise = alike.net.eval().requires_grad_(False)
         macs = Macs().of(make(), (task.channels, task.image, task.image))
@@ -212,6 +230,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--image", type=int)
     parser.add_argument("--epochs", type=int, help="Instead of the settings' own, to try the script.")
+    parser.add_argument("--seconds", type=float, help="Of every training, instead of epochs.")
     parser.add_argument("--minutes", type=float, default=9.0)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--until", type=float, default=float("inf"))

@@ -30,7 +30,7 @@ def test_gradients_are_those_of_float64(channels, side, stride):
 
 def test_only_what_has_the_fault_takes_the_detour():
     layers = [
-        nn.Conv2d(8, 16, 1, 2), nn.Conv2d(16, 16, 1, 2), nn.Conv2d(8, 16, 1), nn.Conv2d(8, 16, 3, 2, 1),
+        nn.Conv2d(8, 16, 1, 2), nn.Conv2d(32, 16, 1, 2), nn.Conv2d(8, 16, 1), nn.Conv2d(8, 16, 3, 2, 1),
         nn.Conv2d(8, 16, 1, 2, 1), nn.Conv2d(8, 8, 1, 2, groups=8), nn.Conv2d(8, 16, 1, 2, padding_mode="reflect"),
     ]  # fmt: skip
     placed = Engine("cpu").place(nn.ModuleList(layers))

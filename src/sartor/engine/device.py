@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from sartor.core.errors import BadInput, RunError
 from sartor.core.threads import bounded
-from sartor.engine import watch
+from sartor.engine import half, watch
 from sartor.spaces.mending import mended
 
 if TYPE_CHECKING:
@@ -56,7 +56,6 @@ class Engine:
         if device == "cpu":
             bounded(devices, "devices")
         accelerator = "cuda" if device == "cuda" else "cpu"
-        # Matrix products in bf16 end the process on some CPUs: mixed precision is for CUDA.
         precision: Any = "bf16-mixed" if device == "cuda" and torch.cuda.is_bf16_supported() else "32-true"
         strategy = "ddp" if devices * nodes > 1 else "auto"
         with _quiet_fabric():
@@ -128,8 +127,10 @@ class Engine:
         """The module on the device, channels-last: the faster layout for depthwise convolutions."""
         return mended(module).to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
 
-    def autocast(self) -> contextlib.AbstractContextManager[Any]:
-        """Mixed precision where the device has it."""
+    def autocast(self, on_cpu: bool = False) -> contextlib.AbstractContextManager[Any]:
+        """Mixed precision where the device has it; on a CPU only where that is asked for, since sums lose digits."""
+        if on_cpu and self.device.type == "cpu" and half.computed():
+            return torch.autocast("cpu", torch.bfloat16)
         return self.fabric.autocast()
 
     def cast(self, function: Callable[..., Any]) -> Callable[..., Any]:

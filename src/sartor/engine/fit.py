@@ -26,6 +26,7 @@ from sartor.data.base import Index
 from sartor.engine import checkpoint
 from sartor.engine.device import Engine
 from sartor.engine.feed import Feed
+from sartor.engine.growth import Growth
 from sartor.engine.length import Length
 from sartor.engine.recipe import MovingAverage, Recipe
 from sartor.engine.replay import Repeated
@@ -73,6 +74,7 @@ class Training:
     after: After | None = None
     draw: Draw | None = None
     length: Length | None = None  # instead of the recipe's epochs
+    growth: Growth | None = None  # of the images, where steps were timed; else as the recipe says
 
     @property
     def engine(self) -> Engine:
@@ -111,6 +113,7 @@ def fit(training: Training) -> History:
     state = {**t.extra, "net": t.net, "optimiser": optimiser, "average": average}
     length = t.length or Length(float(t.recipe.epochs))
     state |= {"length": length}
+    growth = t.growth or Growth.of(t.recipe.small, t.feed.task, t.net)
     epoch, batch, history = _resume(t, state)
     begun, batch = _resume_within(t, state, epoch, batch)
     gradients = Gradients(t)
@@ -118,7 +121,7 @@ def fit(training: Training) -> History:
         keep = Keeper(state, stopped)
         while length.end - epoch > 0.5 / len(t.feed.batches(t.index, batch, t.name)):  # a step, at least
             try:
-                now = replace(t, recipe=replace(t.recipe, batch=batch), length=length)
+                now = replace(t, recipe=replace(t.recipe, batch=batch), length=length, growth=growth)
                 show = partial(_show, bar, length, history)
                 with seeded(t.feed.seeds.number(f"torch/{t.name}", epoch, t.engine.rank)):  # dropout
                     history.append(_epoch(now, gradients, optimiser, average, epoch, begun, show, keep))
@@ -196,7 +199,7 @@ class Gradients:
     def _backward(self, x: Tensor, y: Tensor, drawn: Any) -> dict[str, Tensor]:
         for parameter in self.parameters:
             parameter.grad = None
-        with self.t.engine.autocast():
+        with self.t.engine.autocast(self.t.recipe.mixed):
             losses = self.t.loss(x, y, drawn)
         losses["loss"].backward()  # type: ignore[no-untyped-call]
         return {name: value.detach() for name, value in losses.items()}
@@ -213,7 +216,7 @@ def _epoch(
     keep: Keeper,
 ) -> dict[str, float]:
     """What is left of one pass over the training images, or of the length; the mean of every named loss."""
-    assert t.length is not None
+    assert t.length is not None and t.growth is not None
     start, sums = time.monotonic() - begun.seconds, begun.sums
     if begun.random is not None:
         go_on(begun.random)
@@ -225,8 +228,9 @@ def _epoch(
         at = epoch + k / steps
         if at >= t.length.end - 0.5 / steps:  # the last epoch of a training in seconds is a part of one
             break
-        t.recipe.set_rates(optimiser, t.length.progress(at))
-        losses = gradients(x, y, t.feed.seeds.rng(f"step/{t.name}", epoch, k, t.engine.rank))
+        progress = t.length.progress(at)
+        t.recipe.set_rates(optimiser, progress)
+        losses = gradients(t.growth.shown(x, progress), y, t.feed.seeds.rng(f"step/{t.name}", epoch, k, t.engine.rank))
         t.engine.average_gradients(parameters)
         if t.recipe.clip:
             nn.utils.clip_grad_norm_(parameters, t.recipe.clip, foreach=True)

@@ -12,6 +12,7 @@ import time
 from typing import Any, final
 
 from sartor.engine.device import Engine
+from sartor.engine.growth import Growth
 
 _LATE = 1.03  # so much longer than there is time is not worth a change,
 _EARLY = 1.1  # nor is so much time more than is needed,
@@ -24,13 +25,16 @@ _APART, _MARKS = 15.0, 3  # its speed is that of the last 30 to 45 seconds: neig
 class Length:
     """`end` epochs, a fraction perhaps; fewer where `until`, a moment of `time.monotonic`, would come first.
 
-    Where that time is to be `filled`, more where it would come long after them.
+    Where that time is to be `filled`, more where it would come long after them. With `growth` later epochs take longer.
     """
 
-    def __init__(self, end: float, until: float | None = None, filled: bool = False) -> None:
-        self.end, self.until, self.filled = end, until, filled
+    def __init__(
+        self, end: float, until: float | None = None, filled: bool = False, growth: Growth | None = None
+    ) -> None:
+        self.end, self.until, self.filled, self.growth = end, until, filled, growth
         self._bend = (0.0, 0.0)  # from this epoch and progress on the rest is spread evenly over what is left
-        self._marks: list[tuple[float, float]] = []  # epochs and moments between which the speed is measured
+        self._marks: list[tuple[float, float, float]] = []  # epochs, moments, and work done: the speed lies between
+        self._worked = (0.0, 0.0)  # epochs, and how many of the last stage's would have taken as long
 
     def progress(self, at: float) -> float:
         """The share of the training that is behind us after `at` epochs."""
@@ -41,13 +45,15 @@ class Length:
         """Change what is left where at the speed of late it would end too late, or much too early."""
         if self.until is None:
             return
-        now = time.monotonic()
+        now, done = time.monotonic(), self.progress(at)
+        cost, rest = (self.growth.at(done).cost, self.growth.left(done)) if self.growth else (1.0, 1.0)
+        self._worked = at, self._worked[1] + max(0.0, at - self._worked[0]) * cost
         if not self._marks or at < self._marks[-1][0] or now - self._marks[-1][1] > _APART:
-            self._marks = [*(m for m in self._marks if m[0] <= at), (at, now)][-_MARKS:]
-        epochs, seconds = at - self._marks[0][0], now - self._marks[0][1]
-        if epochs <= 0 or seconds < _SURE or at >= self.end:
+            self._marks = [*(m for m in self._marks if m[0] <= at), (at, now, self._worked[1])][-_MARKS:]
+        worked, seconds = self._worked[1] - self._marks[0][2], now - self._marks[0][1]
+        if worked <= 0 or seconds < _SURE or at >= self.end:
             return
-        left, possible = self.end - at, max(0.0, self.until - now) * epochs / seconds
+        left, possible = self.end - at, max(0.0, self.until - now) * worked / seconds / rest
         if left > _LATE * possible:
             left = possible
         elif self.filled and possible > _EARLY * left and seconds >= _SURER:

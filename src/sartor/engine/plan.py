@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from sartor.engine.fit import Gradients, Training, batches
+from sartor.engine.growth import Growth, Stage
 from sartor.engine.length import Length
 from sartor.engine.recipe import MovingAverage
 from sartor.engine.seeding import seeded
@@ -20,6 +21,7 @@ _WARM = {"cpu": 1, "cuda": 4}  # steps that are not timed: libraries set themsel
 _TIMED = 12  # steps that are, at most,
 _PATIENCE = 0.06  # or as many as fit into this share of the training's time, two at least
 _LONG = 0.03  # seconds of a step from which it may be worth asking whether more threads shorten it
+_PAYS = 0.9  # of the time of steps on whole images: with less to win, images do not grow
 _RESERVE = 0.97  # share of the seconds that is planned: checkpoints and the evaluation take the rest
 
 
@@ -30,13 +32,28 @@ def planned(t: Training, seconds: float) -> Training:
     if known is None:
         steps = len(t.feed.batches(t.index, t.recipe.batch, t.name))
         step, threads = _fastest(t, _PATIENCE * seconds)
+        t.engine.use_threads(threads)
+        growth = _growing(t, step, _PATIENCE * seconds)
         left = max(until - time.monotonic(), 0.5 * seconds)  # a GPU's first steps may take longer than all others
-        epochs = max(1 / steps, _RESERVE * left / (step * steps))
+        epochs = max(1 / steps, _RESERVE * left / (step * growth.left(0.0) * steps))
         known = {"epochs": epochs, "seconds": seconds, "seconds_per_step": step, "steps": steps, "threads": threads}
-        known = t.engine.agree(known)
+        known = t.engine.agree({**known, "stages": [[s.until, s.side, s.cost] for s in growth.stages]})
         t.run.write(file, known)
     t.engine.use_threads(int(known["threads"]))  # their number decides the last bit of a sum
-    return replace(t, length=Length(float(known["epochs"]), until, filled=True))
+    # Runs of an older version have no stages.
+    told = known.get("stages") or [[1.0, t.feed.task.image, 1.0]]
+    growth = Growth(tuple(Stage(float(until), int(side), float(cost)) for until, side, cost in told))
+    return replace(t, length=Length(float(known["epochs"]), until, filled=True, growth=growth), growth=growth)
+
+
+def _growing(t: Training, step: float, patience: float) -> Growth:
+    """The growth of the images, with the times of its stages; none where it would win little."""
+    growth, whole = Growth.of(t.recipe.small, t.feed.task, t.net), t.feed.task.image
+    timed = {whole: step}
+    for stage in growth.stages[:-1]:
+        timed[stage.side] = seconds_per_step(replace(t, growth=Growth((Stage(1.0, stage.side),))), patience)
+    growth = growth.timed(timed)
+    return growth if growth.left(0.0) < _PAYS else Growth((Stage(1.0, whole),))
 
 
 def _fastest(t: Training, patience: float) -> tuple[float, int]:
@@ -65,6 +82,7 @@ def seconds_per_step(t: Training, patience: float = 4.0) -> float:
     with seeded(0):
         mark = time.perf_counter()
         for k, (x, y) in enumerate(islice(batches(t, 0), warm + _TIMED)):
+            x = x if t.growth is None else t.growth.shown(x, 0.0)
             gradients(x, y, t.feed.seeds.rng(f"step/{t.name}", 0, k, t.engine.rank))
             t.engine.average_gradients(parameters)
             for group in optimiser.param_groups:

@@ -13,21 +13,24 @@ from torch import Tensor, nn
 from sartor.core.config import check
 from sartor.core.errors import BadInput
 from sartor.data.augment import Strength
+from sartor.engine.muon import Muon, inner
 
 _PARTS = 4  # into which a network is divided by depth
 # For weights learnt elsewhere (`benchmarks/transfer.py`).
 ELSEWHERE: dict[str, Any] = {"first_rate": 0.3, "head_first": 0.1}
+MUON = 0.5  # orthogonal steps' share of SGD's rate, where they are taken (`benchmarks/recipes.py`, the sets short_*)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """SGD with Nesterov momentum, linear warm-up and cosine decay, label smoothing, EMA, augmentation."""
+    """SGD with Nesterov momentum (or Muon), linear warm-up and cosine decay, label smoothing, EMA, augmentation."""
 
     epochs: int
     batch: int = 64
     lr: float = 0.1
     last_lr: float = 0.0  # where the decay ends
     momentum: float = 0.9
+    muon: float = 0.0  # rate at which inner convolutions take orthogonal steps (`muon.py`); 0: none do
     weight_decay: float = 1e-4
     warmup: float = 0.1  # share of all steps
     smoothing: float = 0.1
@@ -35,7 +38,9 @@ class Recipe:
     dropout: float = 0.0
     clip: float = 5.0  # largest gradient norm; 0 switches clipping off
     augment: Strength = "standard"
+    small: float = 1.0  # share of their side that images have at first; they grow (`growth.py`)
     mix: float = 0.0  # share of the images that are mixed with others, half by cut-mix, half by mix-up
+    mixed: bool = False  # bfloat16 on a CPU too, where it has instructions for it (`half.py`); a GPU always mixes
     cycles: int = 1  # of the decay; each starts at `cycle_decay` times the rate of the one before
     cycle_decay: float = 0.5
     power: float = 1.0  # of the cosine's annealing (sharpDARTS, arXiv:1903.09900); 1 is the plain cosine
@@ -47,9 +52,10 @@ class Recipe:
 
     def __post_init__(self) -> None:
         check(self, epochs=">= 0", batch=">= 1", lr="> 0", weight_decay=">= 0", clip=">= 0", auxiliary=">= 0")
+        check(self, muon=">= 0")
         check(self, cycles=">= 1", cycle_decay="> 0 <= 1", power=">= 1", warmup=">= 0 <= 1")
         check(self, **dict.fromkeys(("ema", "momentum", "smoothing", "dropout", "drop_path", "head_first"), ">= 0 < 1"))
-        check(self, first_rate="> 0 <= 1")
+        check(self, first_rate="> 0 <= 1", small="> 0 <= 1")
         if not 0 <= self.last_lr <= self.lr * self.cycle_decay ** (self.cycles - 1):
             raise BadInput(f"0 <= last_lr <= lr must hold, but got {self.last_lr:g} and {self.lr:g}.")
 
@@ -69,15 +75,23 @@ class Recipe:
 
     def optimiser(self, net: nn.Module) -> torch.optim.SGD:
         """Weight decay on convolution and linear weights only, not on batch-norms and biases."""
+        turned = {id(p) for p in inner(net)} if self.muon else set[int]()
         norms = {id(p) for m in net.modules() if hasattr(m, "running_mean") for p in m.parameters(recurse=False)}
         groups: list[dict[str, Any]] = []
         for share, body, layers in self._by_depth(net):
-            decayed = [p for p in layers if p.ndim > 1 and id(p) not in norms]
+            decayed = [p for p in layers if p.ndim > 1 and id(p) not in norms | turned]
             others = [p for p in layers if p.ndim <= 1 or id(p) in norms]
             told = {"share": share, "body": body}
             groups.append({"params": decayed, "weight_decay": self.weight_decay, **told})
             groups.append({"params": others, "weight_decay": 0.0, **told})
-        return torch.optim.SGD(groups, self.lr, self.momentum, nesterov=self.momentum > 0, foreach=True)
+            if self.muon:
+                # As much decay a step as SGD's, whose momentum gathers it.
+                own = {"share": share * self.muon / self.lr, "decay": self.lr * self.weight_decay / self.muon}
+                own["decay"] /= 1 - self.momentum
+                moved = [p for p in layers if id(p) in turned]
+                groups.append({"params": moved, "weight_decay": 0.0, **told, **own, "orthogonal": True})
+        kind = Muon if self.muon else torch.optim.SGD
+        return kind(groups, self.lr, self.momentum, nesterov=self.momentum > 0, foreach=True)
 
     def _by_depth(self, net: nn.Module) -> list[tuple[float, bool, list[nn.Parameter]]]:
         """The trained parameters from the first to the last: their share of the rate, and whether a head goes first."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, final
 
 from sartor.core.config import check
-from sartor.engine.recipe import ELSEWHERE, Recipe
+from sartor.engine.recipe import ELSEWHERE, MUON, Recipe
 from sartor.methods.base import Effort
 
 # Epochs from which images are varied more: fewer, and a small network has not yet learnt the plain ones.
@@ -18,7 +18,8 @@ _MIXED, _VARIED = 40, 150
 # Of so many images a small network has more to learn than it can hold: then four times as many epochs. In one run with
 # 50,000 images and 110 epochs of both, 0.6 M parameters ended at 92.3 %, and the loss had stayed at twice its floor.
 _MANY, _LONGER = 20_000, 4
-_TEACHING = 0.15  # of a GPU's time; a CPU would train a wide network for too few epochs
+_TEACHING = 0.15  # of a GPU's time
+_SMALL = 0.5  # of their side that images have at first on a CPU, if there is still something to see
 _FOLLOWING = ("mix", "augment", *ELSEWHERE)  # what is decided only when a training begins
 
 
@@ -48,8 +49,10 @@ def preset(effort: Effort, device: str, paper: Mapping[str, Any], images: int) -
         return dict(paper)
     sizes = (256, 128, 64) if device == "cuda" else (64, 64, 32)
     batch = next(size for size, least in zip(sizes, (4000, 1000, 0), strict=True) if images >= least)
-    usual = {"epochs": 0, "batch": batch, "lr": 0.4 * batch / 256, "weight_decay": 5e-4, "augment": "light"}
-    return {**usual, "teaching": _TEACHING if device == "cuda" else 0.0}
+    rate = 0.4 * batch / 256
+    usual = {"epochs": 0, "batch": batch, "lr": rate, "weight_decay": 5e-4, "augment": "light", "mixed": True}
+    # Orthogonal steps and growing images were not measured on a GPU; a CPU would train a teacher for too few epochs.
+    return {**usual, **({"teaching": _TEACHING} if device == "cuda" else {"muon": MUON * rate, "small": _SMALL})}
 
 
 def given_by_hand(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
 from sartor.core.errors import BadInput
-from sartor.engine.recipe import Recipe
+from sartor.engine.recipe import MUON, Recipe
 from sartor.insight.ranking import quality
 from sartor.methods.base import Effort, Found, Job, Method
 from sartor.methods.trials.crew import Crew
@@ -38,6 +38,7 @@ class Trials(Method):
     processes: int = 0  # that train networks side by side; 0: as many as suit the device and its host
     batch: int = 64
     lr: float = 0.1
+    muon: float = 0.0  # rate of orthogonal steps, as in the final training
     weight_decay: float = 5e-4
     smoothing: float = 0.1
 
@@ -53,13 +54,16 @@ class Trials(Method):
         batch = next(size for size, least in zip(sizes, (20_000, 1000, 0), strict=True) if images >= least)
         length = {"epochs": 10, "networks": 40} if effort == "thorough" else {"epochs": 0}
         # At four times the rate of a small batch, deep networks had learnt next to nothing after a hundred steps.
-        return {**length, "batch": batch, "lr": 0.1 * max(1.0, batch / 128) if device == "cuda" else 0.1 * batch / 64}
+        if device == "cuda":
+            return {**length, "batch": batch, "lr": 0.1 * max(1.0, batch / 128)}
+        lr = 0.1 * batch / 64
+        return {**length, "batch": batch, "lr": lr, "muon": MUON * lr}
 
     def recipe(self, epochs: int) -> Recipe:
         """A constant rate: a training can go on at any time, and its moving average stands for the decay."""
         return Recipe(
-            epochs=epochs, batch=self.batch, lr=self.lr, last_lr=self.lr, weight_decay=self.weight_decay,
-            warmup=0.0, smoothing=self.smoothing, augment="light",
+            epochs=epochs, batch=self.batch, lr=self.lr, last_lr=self.lr, muon=self.muon, warmup=0.0,
+            weight_decay=self.weight_decay, smoothing=self.smoothing, augment="light", mixed=True,
         )  # fmt: skip
 
     def share_on(self, device: str) -> float:

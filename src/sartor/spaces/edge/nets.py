@@ -46,14 +46,15 @@ def block(kind: Block, inputs: int, stride: int, activation: str) -> nn.Module:
 
 
 class Resize(nn.Module):
-    """Images brought to `side` pixels a side."""
+    """Images of `image` pixels a side brought to `side`; others, of a training that begins small, by as much."""
 
-    def __init__(self, side: int) -> None:
+    def __init__(self, side: int, image: int) -> None:
         super().__init__()
-        self.side = side
+        self.side, self.image = side, image
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.interpolate(x, (self.side, self.side), mode="bilinear", align_corners=False)
+        side = x.shape[-1] * self.side // self.image
+        return F.interpolate(x, (side, side), mode="bilinear", align_corners=False)
 
     def extra_repr(self) -> str:
         """Its side, for keys and digests."""
@@ -66,7 +67,7 @@ def stem(channels: int, image: int, width: int, frame: Frame, activation: str, k
     if image == 2 * frame.side:
         layers.append(nn.AvgPool2d(2))
     elif image != frame.side:
-        layers.append(Resize(frame.side))
+        layers.append(Resize(frame.side, image))
     layers.append(ConvBnAct(channels, width, kernel, min(frame.stride, 2), act=ACTIVATIONS[activation]()))
     return nn.Sequential(*layers, *([nn.MaxPool2d(3, 2, 1)] if frame.stride == 4 else []))
 
