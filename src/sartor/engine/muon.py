@@ -87,4 +87,5 @@ def _factor(square: Tensor) -> Tensor:
 def inner(net: nn.Module) -> Iterable[nn.Parameter]:
     """The weights that such steps suit: of all convolutions but the first one and those of separate channels."""
     layers = [m for m in net.modules() if isinstance(m, nn.Conv2d)]
-    return [m.weight for m in layers[1:] if m.groups == 1]
+    own = [m.weight for m in layers[1:] if m.groups == 1]
+    return [weight for weight in own if isinstance(weight, nn.Parameter)]  # not what is made of one (`rounding.py`)
