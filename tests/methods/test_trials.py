@@ -13,6 +13,7 @@ from sartor.core.arch import Arch, Choice, canonical
 from sartor.core.errors import BadInput
 from sartor.core.quadratic import Limit, Quadratic
 from sartor.costs.macs import Macs
+from sartor.costs.step import Step
 from sartor.methods.base import Gauge, start_file
 from sartor.methods.trials import PLUGIN as Trials
 from sartor.methods.trials import bench, ladder
@@ -328,23 +329,39 @@ def test_trials_favour_the_network_that_is_best_in_the_end(tmp_path, monkeypatch
     assert best(share) == pytest.approx(1.0)
 
 
-def test_where_even_the_fewest_trials_would_be_too_short_faster_networks_are_tried(tmp_path, monkeypatch):
-    job = replace(tiny.job(tmp_path, space="edge"), seconds=100.0)
-    macs = Macs().table(job.space, job.task).form
-    whole = macs(job.space.heaviest)
-    monkeypatch.setattr(Bench, "pace", lambda self, arch: (20.0 * macs(arch) / whole, 0.0))  # as there is to compute
+def _paced(tmp_path, monkeypatch, seconds, slowest):
+    """Ladders, of a job in which work is counted or not, on a machine whose steps take as long as they are work."""
+    job = replace(tiny.job(tmp_path, space="edge"), seconds=seconds)
+    macs, work = (cost.table(job.space, job.task).form for cost in (Macs(), Step()))
+    whole = work(job.space.heaviest)
+    monkeypatch.setattr(Bench, "pace", lambda self, arch: (slowest * work(arch) / whole, 0.0))
 
     def made(name, **known):
         run = type(job.run)(tmp_path / name, job.run.reporter)
         return ladder.Ladder(replace(job, run=run, **known), Trials(epochs=0).recipe(0), 0, 0, 3, 1, 0.5)
 
-    slow, fast = made("slow"), made("fast", macs=macs)
+    return made("slow"), made("fast", macs=macs), work
+
+
+def test_where_even_the_fewest_trials_would_be_too_short_faster_networks_are_tried(tmp_path, monkeypatch):
+    slow, fast, work = _paced(tmp_path, monkeypatch, 100.0, 20.0)
     assert slow.most is None
     assert fast.most is not None
     assert fast.epochs > 2 * slow.epochs
     tried = fast.candidates(0)
-    assert max(macs(c.arch) for c in tried) <= fast.most < max(macs(c.arch) for c in slow.candidates(0))
+    assert max(work(c.arch) for c in tried) <= fast.most < max(work(c.arch) for c in slow.candidates(0))
     assert ladder.Ladder(fast.job, Trials(epochs=0).recipe(0), 0, 0, 3, 1, 0.5).candidates(0) == tried  # resumed
+
+
+@pytest.mark.parametrize("last", [3 * ladder._EPOCHS, ladder._EPOCHS / 20])
+def test_networks_that_would_see_too_few_epochs_in_the_end_are_not_tried(tmp_path, monkeypatch, last):
+    monkeypatch.setattr(ladder, "_STEPS", 1e-9)  # trials are long enough
+    batches = len(tiny.job(tmp_path).feed.batches(tiny.job(tmp_path).splits.train, 64, "trials"))
+    _, fast, work = _paced(tmp_path, monkeypatch, 100.0, 100.0 / batches / last)  # `last`: of the largest network
+    tried = [work(c.arch) for c in fast.candidates(0)]
+    assert (fast.most is None) is (last > ladder._EPOCHS)
+    assert last * work(fast.job.space.heaviest) / np.median(tried) > ladder._EPOCHS
+    assert fast.most is None or max(tried) <= fast.most
 
 
 def test_well_known_networks_that_are_just_outside_by_prediction_are_measured(tmp_path):

@@ -15,6 +15,7 @@ import numpy as np
 from sartor.core.arch import Arch, canonical
 from sartor.core.errors import Infeasible
 from sartor.core.quadratic import Limit, Quadratic, inside
+from sartor.costs.step import Step
 from sartor.engine import checkpoint
 from sartor.engine.recipe import Recipe
 from sartor.insight.factors import drawn
@@ -29,8 +30,9 @@ from sartor.solvers.base import Problem
 
 _FEWEST, _MOST, _LAST = 6, 64, 3  # networks of the first rung, and of the last
 _STEPS = 80  # a shorter training tells little,
+_EPOCHS = 25  # and a network that sees its images less often in the end does worse than a smaller one;
 _LOOKS = 3  # how often faster networks are looked for, if trainings would be shorter,
-_ROOM = 2.0  # among those of so many times the multiply-accumulates of the smallest, at least
+_ROOM = 2.0  # among those whose step takes so many times that of the fastest, at least
 _LADDER = 12  # and fewer networks need no third rung
 _SCARCE = 10  # epochs of the network that comes out, where they are few
 _HASTE = 0.4  # of its time that the search takes at least, however few those are
@@ -67,7 +69,7 @@ class Ladder:
         self.parse = drawn(job.space.draw(job.space.heaviest))
         self.trials: list[Trial] = []
         self.pace: Pace | None = None
-        self.most: float | None = None  # multiply-accumulates, where larger networks would be trained too slowly
+        self.most: float | None = None  # work of a training step, where slower networks would see too few epochs
         self.gauged: dict[Arch, Gauged] = {}  # well-known networks that predictions put just outside, measured
         self.whole = self._whole()
         if job.engine.agree((job.run.path / TrialsFile.NAME).exists()):
@@ -84,8 +86,8 @@ class Ladder:
     def _affordable(self, given: int) -> float:
         """Epochs of the first rung's trainings, so that all rungs together take the search's time.
 
-        Where a trial would be too short to tell anything, there are fewer; where even the fewest would be, networks
-        that are trained faster, and only these.
+        Where a trial would be too short to tell anything, there are fewer; where even the fewest would be, or where the
+        network that comes out would see too few epochs, networks that are trained faster, and only these.
         """
         job, size, wanted = self.job, len(self.crew.members) if self.crew is not None else 1, (self.first, self.rungs)
         if job.engine.device.type == "cpu" and size > 1:
@@ -94,7 +96,7 @@ class Ladder:
         together = size if job.engine.device.type == "cpu" else 1  # steps share one GPU, but not one core
         for _ in range(_LOOKS):
             self.first, self.rungs = wanted
-            step, ready, macs = self._timed()
+            step, ready, work = self._timed()
             seconds = _USED * max(job.began + (job.seconds or 0.0) - time.monotonic(), 0.5 * (job.seconds or 0.0))
             last = self.rest / (batches * step)  # epochs of the network that comes out
             # Where those are few, more of them are worth more than a better network.
@@ -103,7 +105,8 @@ class Ladder:
             while (steps := self._steps(seconds, step / together, ready, size)) < _STEPS and self.first > fewest:
                 self.first -= 1
                 self.rungs = min(self.rungs, 3 if self.first >= _LADDER else 2)
-            if given or steps >= _STEPS or not self._faster(macs * steps / _STEPS):
+            share = min(steps / _STEPS, last / _EPOCHS)
+            if given or share >= 1 or not self._faster(work * share):
                 break
         epochs = steps / batches
         behind = min(1.0, epochs * GROWTH ** ((self.rungs - 1) / 2) / last)  # at the middle rung
@@ -117,29 +120,33 @@ class Ladder:
         return max(1.0, left / step / _units(self.first, self.rungs))
 
     def _timed(self) -> tuple[float, float, float]:
-        """A typical network's seconds a step, those before its first one, and its multiply-accumulates if counted."""
-        begin, timed, macs = time.monotonic(), list[tuple[float, float]](), list[float]()
+        """A typical network's seconds a step, those before its first one, and the work of a step if it is counted."""
+        begin, timed, works = time.monotonic(), list[tuple[float, float]](), list[float]()
         # Drawn ones first: a GPU needs so long to get ready that one may have to be enough.
         for candidate in self.candidates(0)[:: -max(1, self.first // _TIMED)]:
             timed.append(self.bench.pace(candidate.arch))
-            macs.append(self.job.macs(candidate.arch) if self.job.macs is not None else 0.0)
+            works.append(self.work(candidate.arch) if self.work is not None else 0.0)
             if self.job.engine.agree(time.monotonic() - begin > _LOOKING):
                 break
         # The first steps of all are slow. Beside each other some get ready while others train.
-        return float(np.median([t[0] for t in timed])), float(np.mean([t[1] for t in timed])), float(np.median(macs))
+        return float(np.median([t[0] for t in timed])), float(np.mean([t[1] for t in timed])), float(np.median(works))
 
     def _faster(self, most: float) -> bool:
-        """From now on networks of so many multiply-accumulates at most, if they are counted and there are any.
-
-        On a GPU small networks' steps take about the same time.
-        """
-        if self.job.macs is None or self.job.engine.device.type != "cpu":
+        """From now on networks whose step is so much work at most, if that is counted and there are any."""
+        if self.work is None:
             return False
-        least = _ROOM * cheapest(self.job.macs, self.job.limits).value
+        least = _ROOM * cheapest(self.work, self.job.limits).value
         if self.most is not None and self.most <= least:
             return False
         self.most = max(most, least)
         return True
+
+    @cached_property
+    def work(self) -> Quadratic | None:
+        """What a training step of a network takes, up to a factor; on a GPU small networks' take about the same."""
+        job = self.job
+        counted = job.macs is not None and job.engine.device.type == "cpu"
+        return Step().table(job.space, job.task).form if counted else None
 
     def _whole(self) -> Limit | None:
         """The space's rule for small images, where networks of several sizes keep to it inside the budgets.
@@ -160,9 +167,9 @@ class Ladder:
     def limits(self) -> tuple[Limit, ...]:
         """The budgets and the space's rules, and what can be trained in the time."""
         limits = self.job.limits if self.whole is None else (*self.job.limits, self.whole)
-        if self.most is None or self.job.macs is None:
+        if self.most is None or self.work is None:
             return limits
-        return (*limits, Limit("macs", self.job.macs, high=self.most))
+        return (*limits, Limit("work", self.work, high=self.most))
 
     @cached_property
     def crew(self) -> Crew | None:

@@ -204,7 +204,7 @@ class Gauged:
 class TrialsFile(RunFile):
     """Networks in the first rung, epochs of each of its trainings, rungs, and what was tried so far.
 
-    Networks of more multiply-accumulates than `most` would be trained too slowly in the time. Whether well-known ones
+    Networks whose training step is more work than `most` would see too few epochs in the time. Whether well-known ones
     just outside by prediction are inside was measured: `gauged`.
     """
 
@@ -228,7 +228,7 @@ class Facts:
     mixture: Mixture | None = None
     switches: Switches | None = None
     trials: tuple[Trial, ...] | None = None
-    most: float | None = None  # multiply-accumulates of what was tried, where larger networks would take too long
+    most: float | None = None  # work of a training step of what was tried, where larger networks would take too long
     gauged: tuple[Gauged, ...] | None = None
     others: Mapping[str, Any] = rest()
 
