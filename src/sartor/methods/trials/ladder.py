@@ -30,9 +30,10 @@ from sartor.solvers.base import Problem
 
 _FEWEST, _MOST, _LAST = 6, 64, 3  # networks of the first rung, and of the last
 _STEPS = 80  # a shorter training tells little,
-_EPOCHS = 25  # and a network that sees its images less often in the end does worse than a smaller one;
+_ENOUGH = 150.0  # and a network of fewer steps in the end, per root of its seconds, does worse than a smaller one;
 _LOOKS = 3  # how often faster networks are looked for, if trainings would be shorter,
 _ROOM = 2.0  # among those whose step takes so many times that of the fastest, at least
+_AGAIN = 0.8  # what is left of such a limit, if it is worth another one
 _LADDER = 12  # and fewer networks need no third rung
 _SCARCE = 10  # epochs of the network that comes out, where they are few
 _HASTE = 0.4  # of its time that the search takes at least, however few those are
@@ -87,7 +88,7 @@ class Ladder:
         """Epochs of the first rung's trainings, so that all rungs together take the search's time.
 
         Where a trial would be too short to tell anything, there are fewer; where even the fewest would be, or where the
-        network that comes out would see too few epochs, networks that are trained faster, and only these.
+        network that comes out could be trained for too few steps, networks whose steps are faster, and only these.
         """
         job, size, wanted = self.job, len(self.crew.members) if self.crew is not None else 1, (self.first, self.rungs)
         if job.engine.device.type == "cpu" and size > 1:
@@ -96,7 +97,7 @@ class Ladder:
         together = size if job.engine.device.type == "cpu" else 1  # steps share one GPU, but not one core
         for _ in range(_LOOKS):
             self.first, self.rungs = wanted
-            step, ready, work = self._timed()
+            step, ready, speed = self._timed()
             seconds = _USED * max(job.began + (job.seconds or 0.0) - time.monotonic(), 0.5 * (job.seconds or 0.0))
             last = self.rest / (batches * step)  # epochs of the network that comes out
             # Where those are few, more of them are worth more than a better network.
@@ -105,8 +106,9 @@ class Ladder:
             while (steps := self._steps(seconds, step / together, ready, size)) < _STEPS and self.first > fewest:
                 self.first -= 1
                 self.rungs = min(self.rungs, 3 if self.first >= _LADDER else 2)
-            share = min(steps / _STEPS, last / _EPOCHS)
-            if given or share >= 1 or not self._faster(work * share):
+            # Given more time, a larger network and more steps are best, each by its root.
+            longest = min(self.rest**0.5 / _ENOUGH, step * steps / _STEPS if steps < _STEPS else np.inf)
+            if given or not self._faster(speed * longest):
                 break
         epochs = steps / batches
         behind = min(1.0, epochs * GROWTH ** ((self.rungs - 1) / 2) / last)  # at the middle rung
@@ -120,25 +122,26 @@ class Ladder:
         return max(1.0, left / step / _units(self.first, self.rungs))
 
     def _timed(self) -> tuple[float, float, float]:
-        """A typical network's seconds a step, those before its first one, and the work of a step if it is counted."""
-        begin, timed, works = time.monotonic(), list[tuple[float, float]](), list[float]()
+        """A typical network's seconds a step, those before its first one, and the work of a second, if counted."""
+        begin, timed, speeds = time.monotonic(), list[tuple[float, float]](), list[float]()
         # Drawn ones first: a GPU needs so long to get ready that one may have to be enough.
         for candidate in self.candidates(0)[:: -max(1, self.first // _TIMED)]:
             timed.append(self.bench.pace(candidate.arch))
-            works.append(self.work(candidate.arch) if self.work is not None else 0.0)
+            speeds.append(self.work(candidate.arch) / timed[-1][0] if self.work is not None else 0.0)
             if self.job.engine.agree(time.monotonic() - begin > _LOOKING):
                 break
         # The first steps of all are slow. Beside each other some get ready while others train.
-        return float(np.median([t[0] for t in timed])), float(np.mean([t[1] for t in timed])), float(np.median(works))
+        return float(np.median([t[0] for t in timed])), float(np.mean([t[1] for t in timed])), float(np.median(speeds))
 
     def _faster(self, most: float) -> bool:
-        """From now on networks whose step is so much work at most, if that is counted and there are any."""
+        """From now on networks whose step is so much work at most, if that is counted and rules any out."""
         if self.work is None:
             return False
-        least = _ROOM * cheapest(self.work, self.job.limits).value
-        if self.most is not None and self.most <= least:
+        most = max(most, _ROOM * cheapest(self.work, self.job.limits).value)
+        before = solve(Problem(self.work, self.limits)).score if self.most is None else _AGAIN * self.most
+        if most >= before:
             return False
-        self.most = max(most, least)
+        self.most = most
         return True
 
     @cached_property
