@@ -29,6 +29,7 @@ from sartor.solvers import cheapest, solve
 from sartor.solvers.base import Problem
 
 _FEWEST, _MOST, _LAST = 6, 64, 3  # networks of the first rung, and of the last
+_BY_RIGHT = 0.75  # of the first rung, at most, are well-known networks
 _STEPS = 80  # a shorter training tells little,
 _ENOUGH = 150.0  # and a network of fewer steps in the end, per root of its seconds, does worse than a smaller one;
 _LOOKS = 3  # how often faster networks are looked for, if trainings would be shorter,
@@ -214,7 +215,7 @@ class Ladder:
     def _first(self) -> list[Candidate]:
         """The largest landmarks inside the limits, and random networks."""
         space, limits = self.job.space, self.limits
-        found = {arch: name for name, arch in list(self._landmarks().items())[: self.first // 2]}
+        found = {arch: name for name, arch in list(self._landmarks().items())[: round(_BY_RIGHT * self.first)]}
         first = self.job.origin.arch(space.choices) if self.job.origin is not None else None
         if first is not None and all(limit.holds(first) for limit in limits):  # the one that knows most already
             found = {canonical(space.choices, first): "start"} | found
