@@ -3,13 +3,16 @@
     python benchmarks/int8.py --data $SARTOR_TEST_DATA --out runs/int8 [--only digits] [--device cuda]
 
 On CIFAR-10 as far as it is here, 20 classes of Tiny-ImageNet at 32 pixels, and digits: two fits of the same time with
-nothing else set by hand, one in float32, one with `auto`, one after the other. Every network delivered is then
-quantised as `auto` would, and all its forms are timed under all runtimes that are here in one sitting, interleaved,
-one thread and one image a call. `room` says, without any training, how much computation fits into a budget in each
-precision, as built and timed.
+nothing else set by hand, one in float32, one with `auto`, one after the other, or (`--beside`) side by side, each on one
+half of the cores. Every network delivered is then quantised as `auto` would, and all its forms are timed under all
+runtimes that are here in one sitting, interleaved, one thread and one image a call. `room` says, without any training,
+how much computation fits into a budget in each precision, as built and timed.
 """
 
 import argparse
+import os
+import subprocess
+import sys
 import tempfile
 import zipfile
 from pathlib import Path
@@ -61,23 +64,38 @@ def tinyimagenet20(folder: Path):
     return np.stack(x), np.array(y)
 
 
-def delivered(name: str, folder: Path, out: Path, device: str) -> dict[str, Path]:
-    """Two fits: in float32, and with `auto`."""
-    source, share = Path(name), None
-    if name in TESTED:
-        source = out / f"{name}.npz"
-        if not source.exists():
-            x, y = {"cifar10": cifar10, "tinyimagenet20": tinyimagenet20}[name](folder / name)
-            out.mkdir(parents=True, exist_ok=True)
-            np.savez(source, x=x, y=y)
-        with np.load(source) as known:
-            share = TESTED[name] / len(known["y"])
+def prepared(name: str, folder: Path, out: Path) -> tuple[str, float | None]:
+    """The images, and the share of them that are tested."""
+    if name not in TESTED:
+        return name, None
+    source = out / f"{name}.npz"
+    if not source.exists():
+        x, y = {"cifar10": cifar10, "tinyimagenet20": tinyimagenet20}[name](folder / name)
+        out.mkdir(parents=True, exist_ok=True)
+        np.savez(source, x=x, y=y)
+    with np.load(source) as known:
+        return str(source), TESTED[name] / len(known["y"])
+
+
+def fitted(name: str, precision: str, given: argparse.Namespace) -> Path:
+    """One fit, or what it gave before."""
+    source, share = prepared(name, given.data, given.out)
     budget, seconds = BUDGETS[name]
-    options = {"latency": budget, "time": seconds, "device": device} | ({} if share is None else {"test": share})
-    return {
-        precision: sartor.fit(str(source), out=out / f"{name}_{precision}", precision=precision, **options).path
-        for precision in ("float32", "auto")
-    }
+    options = {"latency": budget, "time": seconds, "device": given.device} | ({} if share is None else {"test": share})
+    return sartor.fit(source, out=given.out / f"{name}_{precision}", precision=precision, **options).path
+
+
+def beside(name: str) -> None:
+    """Both fits at once, each on cores of its own; what is left to do afterwards is nothing."""
+    cores, script = sorted(os.sched_getaffinity(0)), [sys.executable, *sys.argv]
+    halves = {"float32": cores[: len(cores) // 2], "auto": cores[len(cores) // 2 :]}
+    jobs = []
+    for bits, own in halves.items():
+        jobs.append(subprocess.Popen([*script, "--only", name, "--fit", bits]))
+        os.sched_setaffinity(jobs[-1].pid, own)  # long before it has counted its cores
+    ends = [job.wait() for job in jobs]
+    if any(ends):
+        raise SystemExit(f"a fit of {name} failed")
 
 
 def told(path: Path) -> dict:
@@ -167,13 +185,21 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/int8"))
     parser.add_argument("--only", choices=[*BUDGETS, "room"], action="append")
     parser.add_argument("--device", default="cpu", help="that trains; calls are timed on the CPU")
+    parser.add_argument("--beside", action="store_true", help="both fits of a set at once, on half of the cores each")
+    parser.add_argument("--fit", choices=("float32", "auto"), help=argparse.SUPPRESS)
     given = parser.parse_args()
-    results: dict = {"budgets": BUDGETS, "tested": TESTED, "device": given.device}
-    wanted = given.only or [*BUDGETS, "room"]
+    results: dict = {"budgets": BUDGETS, "tested": TESTED, "device": given.device, "side_by_side": given.beside}
+    wanted = given.only[-1:] if given.fit else given.only or [*BUDGETS, "room"]
     if "room" in wanted:
         record("int8_room", room())
     for name in [n for n in wanted if n != "room"]:
-        runs = delivered(name, given.data, given.out, given.device)
+        if given.fit:
+            fitted(name, given.fit, given)
+            continue
+        if given.beside:
+            prepared(name, given.data, given.out)
+            beside(name)
+        runs = {precision: fitted(name, precision, given) for precision in ("float32", "auto")}
         found = results[name] = {
             "budget": BUDGETS[name][0],
             "time": BUDGETS[name][1],
