@@ -3,7 +3,7 @@
     python benchmarks/int8.py --data $SARTOR_TEST_DATA --out runs/int8 [--only digits] [--device cuda]
 
 On CIFAR-10 as far as it is here, 20 classes of Tiny-ImageNet at 32 pixels, and digits: two fits of the same time with
-nothing else set by hand, one in float32, one with `auto`, one after the other, or (`--beside`) side by side, each on one
+nothing else set by hand, one in float32, one with `auto`, one after the other, or (`--beside`) at once, each on one
 half of the cores. Every network delivered is then quantised as `auto` would, and all its forms are timed under all
 runtimes that are here in one sitting, interleaved, one thread and one image a call. `room` says, without any training,
 how much computation fits into a budget in each precision, as built and timed.
