@@ -41,9 +41,7 @@ from sartor.spaces.edge.space import Edge
 ROUNDS, VISIT = 25, 0.02
 ROOM = (0.15, 0.3, 0.6, 1.2)  # ms
 SIDE, TESTED = 32, {"cifar10": 4000, "tinyimagenet20": 2000}
-# Small enough for the budget to bind, not the time: at 0.1 and 0.2 ms what fits in 8 bits only learns too slowly on two
-# cores to be chosen in 8 minutes.
-BUDGETS = {"digits": ("0.03ms", "3min"), "tinyimagenet20": ("0.05ms", "6min"), "cifar10": ("0.05ms", "6min")}
+BUDGETS = {"digits": ("0.03ms", "3min"), "tinyimagenet20": ("0.1ms", "8min"), "cifar10": ("0.2ms", "8min")}
 PRICING = {"latency": {"sample": 90, "rounds": 8}}
 
 
