@@ -13,7 +13,7 @@ from sartor.engine import half
 from sartor.engine.device import Engine
 from sartor.engine.fit import Training, fit, nothing
 from sartor.engine.recipe import Recipe
-from sartor.spaces.depthwise import Depthwise
+from sartor.spaces.depthwise import Depthwise, in_32_bits
 
 PROMISED = "fpu avx512f avx512_bf16"
 
@@ -64,6 +64,7 @@ def test_dense_layers_are_halved_and_depthwise_ones_are_not(able):
     torch.manual_seed(0)
     engine = Engine("cpu")
     net = engine.place(nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3, groups=8), nn.Conv2d(8, 8, 3, groups=2)))
+    in_32_bits(net)
     assert [type(layer) is Depthwise for layer in net] == [False, True, False]
     x, seen = torch.randn(2, 3, 12, 12), []
     exact = net(x)

@@ -34,6 +34,7 @@ from sartor.engine.seeding import drawn_so_far, go_on, seeded
 from sartor.runs.directory import Run
 from sartor.runs.progress import Bar
 from sartor.runs.stopping import patiently
+from sartor.spaces.depthwise import in_32_bits
 from sartor.spaces.supernet import StepDraw
 
 # (random stream of this step, images) -> what the step draws; with `StepDraw` the step may be replayed as a CUDA graph
@@ -174,6 +175,8 @@ class Gradients:
         self.parameters: list[nn.Parameter] = []
         self.path_p = 0.0
         self.repeated = Repeated(self._recordable, t.engine.device)
+        if t.recipe.mixed:
+            in_32_bits(t.net)
 
     def start(self, path_p: float) -> list[nn.Parameter]:
         """Before an epoch, at whose end parameters may have stopped training: those that do."""

@@ -15,12 +15,14 @@ class Depthwise(nn.Conv2d):
 
     def forward(self, input: Tensor) -> Tensor:
         """The convolution; as it is where nothing is computed in half precision, so that it is exported as it is."""
-        if input.is_cuda or not torch.is_autocast_enabled("cpu"):
+        if not torch.is_autocast_enabled("cpu"):  # a GPU's half precision is another's matter
             return super().forward(input)
         with torch.autocast("cpu", enabled=False):
             return super().forward(input.float())
 
 
-def depthwise(layer: nn.Conv2d) -> bool:
-    """Whether every channel has a kernel of its own."""
-    return layer.groups == layer.in_channels > 1
+def in_32_bits(module: nn.Module) -> None:
+    """Let the module's layers in which every channel has a kernel of its own stay in 32 bits from now on."""
+    for layer in module.modules():
+        if type(layer) is nn.Conv2d and layer.groups == layer.in_channels > 1:
+            layer.__class__ = Depthwise

@@ -1,4 +1,4 @@
-"""Layers whose gradients libraries get wrong, or slowly, are replaced by those that take a detour."""
+"""Layers whose gradients libraries get wrong are replaced by those that take a detour."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from torch import nn
 
-from sartor.spaces import depthwise, pointwise, pooling
+from sartor.spaces import pointwise, pooling
 
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -18,6 +18,4 @@ def mended(module: Module) -> Module:
             layer.__class__ = pooling.AvgPool2d
         elif type(layer) is nn.Conv2d and pointwise.faulty(layer):
             layer.__class__ = pointwise.Pointwise
-        elif type(layer) is nn.Conv2d and depthwise.depthwise(layer):
-            layer.__class__ = depthwise.Depthwise
     return module
