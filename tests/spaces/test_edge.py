@@ -61,9 +61,6 @@ def test_known_networks_have_their_familys_blocks_and_size():
     assert "mb5_e6_se_w128x3" in words["mobilenetv3-w16-s2"]
     assert "mb5_e6_w128x4" in words["efficientnetlite-w16-s2"] and "_se" not in words["efficientnetlite-w16-s2"]
     assert "group_w128x5" in words["regnet-w16-s1"]
-    assert words["shallow-w48-s2"] == (
-        "r64_s2_x4 stem48 mb3_e3_w48x1 mb5_e3_se_w96x1 mb7_e3_w192x1 mb7_e3_w384x1 head1280"
-    )
     with torch.device("meta"):
         count = {name: sizes(space.network(known[name], task), task) for name in list(known)[::8]}
         v2 = sizes(space.network(known["mobilenetv2-w24-s2"], task), task)

@@ -1,8 +1,7 @@
 """Known networks that are points of the edge space: ResNets, and networks like four families of mobile ones.
 
 ResNets are exactly those of the space `plain`, under the same names below 96 pixels. The others have their family's
-blocks and proportions at the space's widths. Beside them stand shallow mobile networks of one wide block a stage: what
-searches on a CPU came to again and again, where neither the budget nor the time of training leaves much.
+blocks and proportions at the space's widths.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from sartor.spaces.edge.frame import Frame
 
 # Of every stage: its blocks and their number. A frame of three stages takes the first three.
 _FAMILIES = {
-    "shallow": (("mb3_e3", 1), ("mb5_e3_se", 1), ("mb7_e3", 1), ("mb7_e3", 1)),
     "mobilenetv2": (("mb3_e6", 2), ("mb3_e6", 3), ("mb3_e6", 4), ("mb3_e6", 3)),
     "mobilenetv3": (("mb3_e3", 2), ("mb5_e3_se", 3), ("mb3_e6", 4), ("mb5_e6_se", 3)),
     "efficientnetlite": (("mb3_e6", 2), ("mb5_e6", 2), ("mb3_e6", 3), ("mb5_e6", 4)),
