@@ -334,6 +334,38 @@ def test_a_network_that_measures_over_its_budget_corrects_the_table_and_is_repla
     assert (run / "costs/latency.json").read_text() == json.dumps(table, indent=1, ensure_ascii=False) + "\n"
 
 
+def test_a_machine_that_becomes_slower_meanwhile_does_not_make_a_training_worthless(mine, monkeypatch, capsys):
+    """The same network is built and measured again: at the speed at which it was chosen it is inside."""
+    form = Quadratic.from_json(json.loads((mine / "costs/latency.json").read_text())["form"])
+    budget, factor, real, seen = 1.1 * form(sartor.load(mine).arch), {"now": 1.0}, Cut.network, []
+
+    def network(self, arch):
+        seen.append(arch)
+        return real(self, arch)
+
+    def measure(self, net, in_shape, at):
+        if at.file is not None:
+            factor["now"] = 1.4  # once it is trained and exported
+        value = factor["now"] * form(seen[-1])
+        return Measured.exact(value)
+
+    monkeypatch.setattr(Cut, "network", network)
+    monkeypatch.setattr(Latency, "measure", measure)
+    found = sartor.solve(mine, latency=budget)
+    told = found.certificate["budgets"]["latency"]
+    assert told["measured"] > budget and told["holds"] and not found.certificate["corrections"]
+    assert told["slowed"] == {"before": form(found.arch), "now": 1.4 * form(found.arch)}
+    assert "the device has become slower" in (found.path / "log.txt").read_text()
+    assert "its device became slower" in (found.path / "report.html").read_text()
+    assert sartor.verify(found.path).holds
+    path = found.path / "verify.json"
+    entry = json.loads(path.read_text())
+    entry["costs"]["latency"]["slowed"]["before"] /= 2  # forged: twice as much would be forgiven
+    path.write_text(json.dumps(entry))
+    wrong = [line.what for line in sartor.verify(found.path).lines if line.state == "differs"]
+    assert any("before its training" in what for what in wrong)
+
+
 # opening ----------------------------------------------------------------------------------------
 
 

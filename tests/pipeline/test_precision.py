@@ -85,7 +85,7 @@ CASES = [(False, True, False), (True, False, False), (True, True, False), (True,
 @pytest.mark.parametrize(("faster", "accurate", "mended"), CASES)
 def test_auto_takes_int8_where_it_is_faster_and_as_good(cut, monkeypatch, faster, accurate, mended):
     """Or, where it is not as good, becomes so by training in 8 bits."""
-    measured, tuned = precision.shares, cut.run.path / "model/tuned.onnx"
+    tuned = cut.run.path / "model/tuned.onnx"
 
     class Clock:
         batch = 1
@@ -97,7 +97,7 @@ def test_auto_takes_int8_where_it_is_faster_and_as_good(cut, monkeypatch, faster
 
     def share(c, model, index):
         lost = isinstance(model, bytes) and not accurate and not (mended and tuned.is_file())
-        return measured(c, model, index) - (5.0 if lost else 0.0)
+        return 80.0 - (5.0 if lost else 0.0)  # what one epoch on 60 images really changes is luck
 
     monkeypatch.setattr(precision, "_clock", lambda c: Clock())
     monkeypatch.setattr(precision, "shares", share)

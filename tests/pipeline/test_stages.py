@@ -115,7 +115,7 @@ def decided(monkeypatch):
     monkeypatch.setattr(
         decision,
         "_write_decision",
-        lambda cut, goal, tables, solution, arch: found.update(arch=arch, tables=tables, solution=solution),
+        lambda cut, goal, fits: found.update(vars(fits)),
     )
 
     def of(cut):
@@ -202,6 +202,13 @@ def test_a_network_that_was_measured_inside_before_the_search_is_chosen_whatever
     assert decided(cut)[0] == 4
     cut.known, cut.really = {6: 4.95}, lambda n: n + 1.0  # it was measured on a better day
     assert decided(cut)[0] == 4
+
+
+def test_what_a_network_measured_before_it_was_trained_is_kept(decided, monkeypatch):
+    found = []
+    monkeypatch.setattr(decision, "_write_decision", lambda cut, goal, fits: found.append(fits))
+    decision.decide(Stub(lambda n: 0.9 * (n + 1)))
+    assert found[0].built == {"time": pytest.approx(4.5)}
 
 
 def test_a_network_that_was_over_as_deployed_is_not_chosen_again(decided):

@@ -143,6 +143,8 @@ def _cost(name: str, e: Verified) -> tuple[str, ...]:
     measured = "not measured" if e.on_device is False else measured
     if e.limit is None:
         return name, "-", show(e.predicted), measured, ""
+    if e.slowed is not None:
+        measured = f"{show(e.measured / e.slowed.times)} (now {show(e.measured)}: slower machine)"
     return name, show(e.limit), show(e.predicted), measured, "fits" if e.holds else "OVER"
 
 

@@ -11,7 +11,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -26,6 +27,14 @@ if TYPE_CHECKING:
     from lightning_fabric.loggers.logger import Logger
 
 _MOMENT = 10.0  # seconds
+_LEAST_PART = 16  # images of a batch that a thread has for itself: statistics of fewer are rough
+
+
+class Way(NamedTuple):
+    """How a CPU trains: so many hands, each with a part of the batch, of so many threads each."""
+
+    hands: int
+    threads: int
 
 
 def check_device(device: str) -> str:
@@ -64,6 +73,8 @@ class Engine:
                 loggers=list(loggers),
             )  # fmt: skip
         self.watch: watch.Watch | None = None
+        self._pool: tuple[Way, ThreadPoolExecutor] | None = None
+        self.hands = 1  # threads that take a part of every training batch each, on a CPU (`hands.py`)
         if devices * nodes > 1:
             observer = logging.getLogger("lightning_fabric.strategies.launchers.subprocess_script")
             observer.setLevel(logging.INFO)
@@ -85,7 +96,7 @@ class Engine:
         A function of the machine and the image size alone, since the number of threads decides the last bit of a sum;
         a training planned in seconds times its steps instead (`plan.py`).
         """
-        self.use_threads(1 if image < 16 else max(self.thread_counts()))
+        self.use_threads(1 if image < 16 or self.device.type != "cpu" else self.cores)
 
     def batch(self, usual: int, trained: int) -> int:
         """Images of a pass that is no training step: on a GPU as many as there, since every other shape needs
@@ -99,14 +110,37 @@ class Engine:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         return max(1, cores // self.fabric.world_size)
 
-    def thread_counts(self) -> tuple[int, ...]:
-        """The numbers of threads worth trying: one, and this process's share of the cores; a GPU's host needs one."""
-        return (1,) if self.device.type != "cpu" or self.cores == 1 else (1, self.cores)
+    def ways(self, batch: int, cores: int | None = None) -> tuple[Way, ...]:
+        """The ways to train with so many cores that are worth timing; a GPU's host needs one thread.
+
+        One thread, all of them inside every operation, or in hands that have a part of the batch each.
+        """
+        cores = cores or self.cores
+        if self.device.type != "cpu" or cores == 1:
+            return (Way(1, 1),)
+        most = min(cores, max(1, batch // self.world // _LEAST_PART))
+        counts = [2**k for k in range(most.bit_length())]
+        return (Way(1, 1), *(Way(hands, cores // hands) for hands in counts))
+
+    def use(self, way: Way) -> None:
+        """Train on the CPU in this way."""
+        if self.device.type == "cpu":
+            self.hands = way.hands
+            torch.set_num_threads(way.threads)
 
     def use_threads(self, threads: int) -> None:
-        """Compute with so many threads on the CPU."""
-        if self.device.type == "cpu":
-            torch.set_num_threads(threads)
+        """Compute with so many threads on the CPU, which work on one operation at a time."""
+        self.use(Way(1, threads))
+
+    @property
+    def pool(self) -> ThreadPoolExecutor:
+        """The threads that take parts of a batch."""
+        way = Way(self.hands, torch.get_num_threads())
+        if self._pool is None or self._pool[0] != way:
+            if self._pool is not None:
+                self._pool[1].shutdown()
+            self._pool = way, ThreadPoolExecutor(way.hands, "hand", torch.set_num_threads, (way.threads,))
+        return self._pool[1]
 
     @property
     def device(self) -> torch.device:

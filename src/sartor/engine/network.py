@@ -13,6 +13,8 @@ from sartor.data.base import Splits
 from sartor.engine.evaluate import recalibrate
 from sartor.engine.feed import Feed
 from sartor.engine.fit import History, Training, fit, nothing
+from sartor.engine.hands import Hands
+from sartor.engine.hands import suited as hands_suited
 from sartor.engine.plan import planned
 from sartor.engine.recipe import Recipe
 from sartor.runs.directory import Run
@@ -68,8 +70,10 @@ def train_network(
     if recipe.balance:
         weights = torch.from_numpy(feed.task.balance(feed.images.labels[splits.train])).to(feed.engine.device)
 
+    shared = Hands(net, feed.engine) if hands_suited(recipe) else net
+
     def loss(x: Tensor, y: Tensor, drawn: StepDraw) -> dict[str, Tensor]:
-        logits = net(x)
+        logits = shared(x)
         labels = feed.task.loss(logits, y, recipe.smoothing, weights)
         if head:
             inner: Any = net.auxiliary_logits
@@ -87,6 +91,8 @@ def train_network(
     training = Training(name, net, loss, recipe, feed, splits.train, run, draw=nothing, after=hold)
     if seconds is not None:
         training = planned(training, seconds)
+    else:  # as in a process of its own: what another training found fastest decides the last bit of a sum
+        feed.engine.set_threads(feed.task.image)
     if suit is not None:
         epochs = recipe.epochs if training.length is None else training.length.end
         training = replace(training, recipe=suit(epochs))

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from sartor.engine import hands
+from sartor.engine.device import Way
 from sartor.engine.fit import Gradients, Training, batches
 from sartor.engine.growth import Growth, Stage
 from sartor.engine.length import Length
@@ -31,16 +33,16 @@ def planned(t: Training, seconds: float) -> Training:
     known = t.run.read(file) if (t.run.path / file).exists() else None
     if known is None:
         steps = len(t.feed.batches(t.index, t.recipe.batch, t.name))
-        step, threads = _fastest(t, _PATIENCE * seconds)
-        t.engine.use_threads(threads)
+        step, way = fastest(t, _PATIENCE * seconds)
         growth = _growing(t, step, _PATIENCE * seconds)
         left = max(until - time.monotonic(), 0.5 * seconds)  # a GPU's first steps may take longer than all others
         epochs = max(1 / steps, _RESERVE * left / (step * growth.left(0.0) * steps))
-        known = {"epochs": epochs, "seconds": seconds, "seconds_per_step": step, "steps": steps, "threads": threads}
+        known = {"epochs": epochs, "seconds": seconds, "seconds_per_step": step, "steps": steps}
+        known |= way._asdict()
         known = t.engine.agree({**known, "stages": [[s.until, s.side, s.cost] for s in growth.stages]})
         t.run.write(file, known)
-    t.engine.use_threads(int(known["threads"]))  # their number decides the last bit of a sum
-    # Runs of an older version have no stages.
+    t.engine.use(Way(int(known.get("hands", 1)), int(known["threads"])))  # their number decides what a step computes
+    # Runs of an older version have no hands and no stages.
     told = known.get("stages") or [[1.0, t.feed.task.image, 1.0]]
     growth = Growth(tuple(Stage(float(until), int(side), float(cost)) for until, side, cost in told))
     return replace(t, length=Length(float(known["epochs"]), until, filled=True, growth=growth), growth=growth)
@@ -56,18 +58,21 @@ def _growing(t: Training, step: float, patience: float) -> Growth:
     return growth if growth.left(0.0) < _PAYS else Growth((Stage(1.0, whole),))
 
 
-def _fastest(t: Training, patience: float) -> tuple[float, int]:
-    """The time of a step and the number of threads at which it is shortest.
+def fastest(t: Training, patience: float, cores: int | None = None) -> tuple[float, Way]:
+    """The time of a step and the way to compute it, of those with so many cores, in which it is shortest.
 
-    Small networks gain nothing from a second core, and beside other work threads wait for each other.
+    The engine goes on in that way. Beside other work threads wait for each other, so that one may be the fastest.
     """
-    found: list[tuple[float, int]] = []
-    for threads in t.engine.thread_counts():
+    found: list[tuple[float, Way]] = []
+    for way in t.engine.ways(t.recipe.batch, cores):
         if found and found[0][0] < _LONG:
             break
-        t.engine.use_threads(threads)
-        found.append((seconds_per_step(t, patience), threads))
-    return min(found)
+        if way.hands == 1 or hands.suited(t.recipe):
+            t.engine.use(way)
+            found.append((seconds_per_step(t, patience), way))
+    step, way = min(found)
+    t.engine.use(way)
+    return step, way
 
 
 def seconds_per_step(t: Training, patience: float = 4.0) -> float:

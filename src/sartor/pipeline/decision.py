@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import math
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
@@ -60,19 +60,28 @@ def decide(cut: Cut) -> list[str]:
     """
     goal = cut.goal()
     found = _each(cut, lambda bits: _fitting(cut, goal, cut.tables(bits)))
-    worth = {bits: _promise(cut, goal, arch, cut.finalists()) for bits, (_, arch, _) in found.items()}
+    worth = {bits: _promise(cut, goal, fitting.arch, cut.finalists()) for bits, fitting in found.items()}
     best = max(worth, key=lambda bits: worth[bits])
     if len(worth) > 1:
         told = " and ".join(f"{value:.4g} in {bits}" for bits, value in worth.items())
         cut.context.run.log(f"the best network inside the budgets scores {told}: {best} is chosen")
-    solution, arch, tables = found[best]
-    for n, table in tables.items():
+    for n, table in found[best].tables.items():
         if table.corrections or table.precision == "int8" or (cut.run.path / f"{n}.json").exists():
             cut.keep(table)
-    return _write_decision(cut, goal, tables, solution, arch)
+    return _write_decision(cut, goal, found[best])
 
 
-def _fitting(cut: Cut, goal: Quadratic, tables: dict[str, CostTable]) -> tuple[Solution, Arch, dict[str, CostTable]]:
+@dataclass(frozen=True, eq=False)
+class Fitting:
+    """A network inside the budgets, with the tables that led to it and what it measured before it was trained."""
+
+    solution: Solution
+    arch: Arch
+    tables: dict[str, CostTable]
+    built: dict[str, float]
+
+
+def _fitting(cut: Cut, goal: Quadratic, tables: dict[str, CostTable]) -> Fitting:
     """The best network inside the budgets by the tables, each candidate built and measured; and the tables after that.
 
     A network over its budget corrects the table, and the problem is solved again. So does one that leaves room which
@@ -80,7 +89,7 @@ def _fitting(cut: Cut, goal: Quadratic, tables: dict[str, CostTable]) -> tuple[S
     tables that led to it.
     """
     c = cut.context
-    fits: tuple[Solution, Arch, dict[str, CostTable]] | None = None
+    fits: Fitting | None = None
     tries, spare = 0, _SPARE
     _believe(cut, goal, tables)
     while True:
@@ -91,14 +100,14 @@ def _fitting(cut: Cut, goal: Quadratic, tables: dict[str, CostTable]) -> tuple[S
                 raise
             break
         arch = canonical(cut.space.choices, solution.arch)
-        if fits is not None and arch == fits[1]:
+        if fits is not None and arch == fits.arch:
             break
         found = _over(cut, arch, tables) or built(cut, arch, tables)
         # The upper end of the interval must fit: what barely fits today may not when it is verified.
         over = [n for n, m in found.items() if m.high > cut.budgets[n]]
         roomy = [n for n, m in found.items() if m.high < min(_USED * cut.budgets[n], tables[n].form(arch))]
-        if not over and (fits is None or _worth(cut, goal, arch) > _worth(cut, goal, fits[1])):
-            fits = solution, arch, dict(tables)
+        if not over and (fits is None or _worth(cut, goal, arch) > _worth(cut, goal, fits.arch)):
+            fits = Fitting(solution, arch, dict(tables), {n: m.value for n, m in found.items()})
         if fits is not None and (spare == 0 or not (over or roomy)):
             break
         spare -= fits is not None
@@ -258,9 +267,8 @@ def _correct(cut: Cut, table: CostTable, arch: Arch, measured: float, tries: int
     return table
 
 
-def _write_decision(
-    cut: Cut, goal: Quadratic, tables: Mapping[str, CostTable], solution: Solution, arch: Arch
-) -> list[str]:
+def _write_decision(cut: Cut, goal: Quadratic, fits: Fitting) -> list[str]:
+    solution, arch, tables = fits.solution, fits.arch, fits.tables
     if cut.traded:
         _write_frontier(cut, goal, tables)
     corrected = [n for n in tables if (cut.run.path / f"{n}.json").exists()]
@@ -270,7 +278,7 @@ def _write_decision(
     cut.run.record(SolutionFile, {
         "budgets": dict(cut.budgets), "solution": {**solution.to_json(), "picks": list(arch.picks)},
         "architecture": arch.named(cut.space.choices), "string": cut.space.describe(arch),
-        "drawing": drawing.to_json(), "predicted": {n: t.form(arch) for n, t in tables.items()},
+        "drawing": drawing.to_json(), "predicted": {n: t.form(arch) for n, t in tables.items()}, "built": fits.built,
         "corrections": [entry for n in corrected for entry in tables[n].corrections],
     })  # fmt: skip
     own = cut.decided(arch) + ["frontier.json"] * cut.traded

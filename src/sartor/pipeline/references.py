@@ -21,6 +21,7 @@ from sartor.runs.schema import (
     SplitsFile,
     TrainingFile,
     VerifyFile,
+    held,
 )
 from sartor.runs.verification import Line, close, same
 
@@ -53,8 +54,11 @@ def measured(d: Decision) -> Iterator[Line]:
         yield close(f"verify.json: {name} predicted", table.form(arch), entry.predicted)
         yield same(f"verify.json: {name} is a {table.kind.name}", encode(table.kind), encode(entry.kind))
         limit = d.solution.budgets.get(name)
-        holds = None if limit is None else entry.measured <= limit
+        holds = None if limit is None else held(entry.measured, limit, entry.slowed)
         yield same(f"verify.json: {name} asked, and whether it holds", (limit, holds), (entry.limit, entry.holds))
+        if entry.slowed is not None:
+            before = d.solution.built.get(name)
+            yield same(f"verify.json: {name} of the network as built, before its training", before, entry.slowed.before)
         if entry.on_device is False:
             yield close(f"verify.json: {name}, not measured, is what was predicted", entry.predicted, entry.measured)
         if entry.timing is not None:

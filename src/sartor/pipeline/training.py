@@ -7,6 +7,7 @@ import math
 import shutil
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,7 @@ from sartor.engine.evaluate import accuracy, outputs
 from sartor.engine.judgement import by_halves, judged, reliability, temperature
 from sartor.engine.network import Masks, settle_norms, train_network
 from sartor.engine.seeding import seeded
+from sartor.engine.whitening import held
 from sartor.pipeline.context import Context
 from sartor.pipeline.cut import Cut, Start, chosen
 from sartor.pipeline.final import Final, from_elsewhere, suited
@@ -73,7 +75,9 @@ def train(cut: Cut) -> list[str]:
         teacher = wide_teacher(c, net, c.train.teaching * _left(cut), least if before is None else before)
         seconds = _left(cut)
     suit = partial(suited, recipe, images=len(splits.train), taught=teacher is not None) if everything else None
-    history = train_network(net, teacher, recipe, c.feed, splits, cut.run, cut.phase(arch), masks, seconds, suit)
+    white = held(net, c.feed, c.splits.train, not begin.inherited) if recipe.whiten else nullcontext()
+    with white:
+        history = train_network(net, teacher, recipe, c.feed, splits, cut.run, cut.phase(arch), masks, seconds, suit)
     after = None if everything else accuracy(net, c.feed, c.splits.val)
     if before is not None and after is not None and before > after:
         c.run.log(
@@ -103,7 +107,8 @@ def _better(cut: Cut, arch: Arch, begin: Start) -> tuple[Start, Final, float]:
     seconds = _SHARE * _left(cut) if not c.train.epochs else None
     for name, start in (("start", begin), ("fresh", fresh)):
         net, short = copy.deepcopy(start.net), replace(recipes[name], epochs=math.ceil(_SHARE * c.train.epochs))
-        train_network(net, None, short, c.feed, c.splits, cut.run, f"{name}-{cut.phase(arch)}", None, seconds)
+        with held(net, c.feed, c.splits.train, not start.inherited) if short.whiten else nullcontext():
+            train_network(net, None, short, c.feed, c.splits, cut.run, f"{name}-{cut.phase(arch)}", None, seconds)
         found[name] = accuracy(net, c.feed, c.splits.val)
     c.run.log(
         f"after {100 * _SHARE:.0f} % of the training, {found['start']:.2f} % of the validation images are right with "

@@ -13,14 +13,15 @@ from sartor.core.arch import Arch, tag
 from sartor.core.errors import Diverged
 from sartor.core.seeds import Seeds
 from sartor.data.base import Images, Index, Splits
-from sartor.engine import checkpoint
-from sartor.engine.device import Engine
+from sartor.engine import checkpoint, whitening
+from sartor.engine.device import Engine, Way
 from sartor.engine.evaluate import accuracy
 from sartor.engine.feed import Feed
 from sartor.engine.fit import Training, fit, nothing
+from sartor.engine.hands import Hands
 from sartor.engine.length import Length
 from sartor.engine.origin import Origin
-from sartor.engine.plan import seconds_per_step
+from sartor.engine.plan import fastest, seconds_per_step
 from sartor.engine.recipe import ELSEWHERE, Recipe
 from sartor.engine.seeding import seeded
 from sartor.methods.base import Job
@@ -81,13 +82,23 @@ class Bench:
             net = engine.place(self.space.network(arch, task))
         if self.origin is not None:
             self.origin.into(net, task.classes)
+        elif self.recipe.whiten:
+            whitening.begin(net, self.feed, self.splits.train, fresh=True)
+        shared = Hands(net, engine)
 
         def loss(x: Tensor, y: Tensor, drawn: StepDraw) -> dict[str, Tensor]:
-            return {"loss": task.loss(net(x), y, self.recipe.smoothing)}
+            return {"loss": task.loss(shared(x), y, self.recipe.smoothing)}
 
         run = Run(self.path, Reporter(silent=True), engine.rank == 0, engine.agree)
         name = f"{tag(arch.picks)}-{rung}"
         return Training(name, net, loss, self.recipe, self.feed, self.splits.train, run, draw=nothing), net
+
+    def fastest(self, arch: Arch, cores: int) -> Way:
+        """The way in which so many cores train a network fastest; the engine goes on in it."""
+        engine = self.feed.engine
+        way: Way = engine.agree(fastest(self.training(arch, 0)[0], _PATIENCE, cores)[1])
+        engine.use(way)
+        return way
 
     def pace(self, arch: Arch) -> tuple[float, float]:
         """Seconds of a network's step, and those before the first one that is as fast as all later ones."""
@@ -99,6 +110,8 @@ class Bench:
     def measure(self, work: Work) -> Trial:
         """Train and judge; a network that diverges is worth nothing."""
         engine, splits, before, start = self.feed.engine, self.splits, work.before, time.monotonic()
+        if work.pace is not None and work.pace.threads:
+            engine.use(Way(work.pace.hands, work.pace.threads))
         training, net = self.training(work.arch, work.rung)
         if before is not None:
             net.load_state_dict(checkpoint.load(trial_file(self.path, before.picks, before.rung))["net"])

@@ -17,6 +17,7 @@ from sartor.core.errors import Infeasible
 from sartor.core.quadratic import Limit, Quadratic, inside
 from sartor.costs.step import Step
 from sartor.engine import checkpoint
+from sartor.engine.device import Way
 from sartor.engine.recipe import Recipe
 from sartor.insight.factors import drawn
 from sartor.methods.base import Job, start_file
@@ -36,8 +37,8 @@ _LOOKS = 3  # how often faster networks are looked for, if trainings would be sh
 _ROOM = 2.0  # among those whose step takes so many times that of the fastest, at least
 _AGAIN = 0.8  # what is left of such a limit, if it is worth another one
 _LADDER = 12  # and fewer networks need no third rung
-_SCARCE = 10  # epochs of the network that comes out, where they are few
-_HASTE = 0.4  # of its time that the search takes at least, however few those are
+_SCARCE = 60  # epochs of the network that comes out, below which more of them are worth more than a better network
+_HASTE = 0.3  # of its time that the search takes at least, however few those are
 _DECAY = 0.4  # error falls with this power of a network's size and of the images that it has seen, roughly
 _USED = 0.85  # share of the time that is given to trainings; the rest builds, evaluates and fits
 _TIMED, _LOOKING = 5, 4.0  # networks whose steps are timed to plan the rungs, and seconds after which it is enough
@@ -92,8 +93,9 @@ class Ladder:
         network that comes out could be trained for too few steps, networks whose steps are faster, and only these.
         """
         job, size, wanted = self.job, len(self.crew.members) if self.crew is not None else 1, (self.first, self.rungs)
-        if job.engine.device.type == "cpu" and size > 1:
-            job.engine.use_threads(max(1, job.engine.cores // size))
+        way = Way(1, 0)  # a GPU's host: as it is
+        if job.engine.device.type == "cpu":
+            way = self.bench.fastest(self.candidates(0)[-1].arch, max(1, job.engine.cores // size))
         batches = len(job.feed.batches(job.splits.train, self.bench.recipe.batch, "trials"))
         together = size if job.engine.device.type == "cpu" else 1  # steps share one GPU, but not one core
         for _ in range(_LOOKS):
@@ -114,7 +116,7 @@ class Ladder:
         epochs = steps / batches
         behind = min(1.0, epochs * GROWTH ** ((self.rungs - 1) / 2) / last)  # at the middle rung
         # Beside others on a GPU a network's own speed cannot be seen.
-        self.pace = Pace(step, 0.0 if size > 1 and together == 1 else float(behind**_DECAY))
+        self.pace = Pace(step, 0.0 if size > 1 and together == 1 else float(behind**_DECAY), *way)
         return epochs
 
     def _steps(self, seconds: float, step: float, ready: float, size: int) -> float:
@@ -343,7 +345,11 @@ class Ladder:
         return fitted.score, tuple(valued), self._held_out()
 
     def _held_out(self) -> dict[str, Any] | None:
-        """Networks of the first rung, each predicted by a fit to others of them."""
+        """Networks of the first rung, each predicted by a fit to others of them.
+
+        Above or below the mean of all, not of those others: that one is the lower, the better the network that was left
+        out is, so that a fit which knows nothing would seem to order networks the wrong way round.
+        """
         first = [t for t in self.trials if t.rung == 0]
         if len(first) < 4:  # a late search ends with three: too few to leave one out
             return None
@@ -351,8 +357,10 @@ class Ladder:
         predicted = np.zeros(len(first))
         for part in np.array_split(order, min(_FOLDS, len(first))):
             rest = [first[i] for i in np.setdiff1d(order, part)]
-            predicted[part] = self._fit(rest).score.batch([first[i].picks for i in part])
+            score = self._fit(rest).score
+            predicted[part] = score.batch([first[i].picks for i in part]) - score.constant
         measured = [t.accuracy for t in first]
+        predicted[:] = np.round(predicted + np.mean(measured), 2)  # smaller differences are those of rounding
         return {"picks": [list(t.picks) for t in first], "predicted": predicted.tolist(), "measured": measured}
 
     def starts(self) -> tuple[str, ...]:

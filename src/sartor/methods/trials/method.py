@@ -39,6 +39,7 @@ class Trials(Method):
     batch: int = 64
     lr: float = 0.1
     muon: float = 0.0  # rate of orthogonal steps, as in the final training
+    whiten: bool = False  # the first convolution, likewise
     weight_decay: float = 5e-4
     smoothing: float = 0.1
 
@@ -57,13 +58,13 @@ class Trials(Method):
         if device == "cuda":
             return {**length, "batch": batch, "lr": 0.1 * max(1.0, batch / 128)}
         lr = 0.1 * batch / 64
-        return {**length, "batch": batch, "lr": lr, "muon": MUON * lr}
+        return {**length, "batch": batch, "lr": lr, "muon": MUON * lr, "whiten": True}
 
     def recipe(self, epochs: int) -> Recipe:
         """A constant rate: a training can go on at any time, and its moving average stands for the decay."""
         return Recipe(
             epochs=epochs, batch=self.batch, lr=self.lr, last_lr=self.lr, muon=self.muon, warmup=0.0,
-            weight_decay=self.weight_decay, smoothing=self.smoothing, augment="light", mixed=True,
+            weight_decay=self.weight_decay, smoothing=self.smoothing, augment="light", mixed=True, whiten=self.whiten,
         )  # fmt: skip
 
     def share_on(self, device: str) -> float:

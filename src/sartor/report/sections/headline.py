@@ -155,6 +155,12 @@ def _about_cost(name: str, entry: Verified) -> list[str]:
         )
     if limit is not None and not entry.holds:
         found.append(f"The network measures {amount(entry.measured, kind)} where {amount(limit, kind)} was asked.")
+    elif entry.slowed is not None:
+        was, now = amount(entry.slowed.before, kind), amount(entry.slowed.now, kind)
+        found.append(
+            f"While it was trained its device became slower: the network as built took {was} before and {now} after. "
+            f"The {name} budget is judged at the speed of before; now the network takes {amount(entry.measured, kind)}."
+        )
     elif timing and limit is not None and timing.high > limit:
         found.append("The measured time fits, but its 95 % interval reaches over the budget.")
     if timing and limit is not None and entry.holds and timing.p95 > limit:
@@ -182,7 +188,7 @@ def _about_score(files: Files) -> list[str]:
         found.append(
             f"The score does not reliably order networks: its Kendall correlation with measured accuracy is "
             f"{number(k.value, 2)}, and the 95 % interval, {number(k.low, 2)} to {number(k.high, 2)}, "
-            "includes zero. “Optimal” is then a statement about the score, not about accuracy. Give it more "
+            "is not above zero. “Optimal” is then a statement about the score, not about accuracy. Give it more "
             "time (--time) or more images."
         )
     elif quality.kendall.value < _ROUGH:

@@ -18,12 +18,14 @@ from sartor.runs.schema.budget import Normalisation as Normalisation
 from sartor.runs.schema.budget import Output as Output
 from sartor.runs.schema.budget import Preprocessing as Preprocessing
 from sartor.runs.schema.budget import QuantisedFile as QuantisedFile
+from sartor.runs.schema.budget import Slowed as Slowed
 from sartor.runs.schema.budget import SolutionFile as SolutionFile
 from sartor.runs.schema.budget import Solved as Solved
 from sartor.runs.schema.budget import TimingSummary as TimingSummary
 from sartor.runs.schema.budget import TrainingFile as TrainingFile
 from sartor.runs.schema.budget import Verified as Verified
 from sartor.runs.schema.budget import VerifyFile as VerifyFile
+from sartor.runs.schema.budget import held as held
 from sartor.runs.schema.certificate import Accuracy as Accuracy
 from sartor.runs.schema.certificate import Certificate as Certificate
 from sartor.runs.schema.certificate import Code as Code

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from sartor.core.arch import Arch
@@ -40,6 +40,7 @@ class SolutionFile(RunFile):
     predicted: Mapping[str, float]
     corrections: tuple[Correction, ...]
     drawing: Mapping[str, Any] | None = None  # see sartor.spaces.drawing
+    built: Mapping[str, float] = field(default_factory=dict)  # what was measured before it was trained
 
     @property
     def arch(self) -> Arch:
@@ -144,6 +145,25 @@ class Measured:
     others: Mapping[str, Any] = rest()  # what else a cost tells of its measurement
 
 
+@dataclass(frozen=True)
+class Slowed:
+    """The same network as built: what it measured before it was trained, and right after the trained one."""
+
+    before: float
+    now: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.before <= self.now:
+            raise BadInput(
+                f"a device that became slower must not take less time, but took {self.before} and then {self.now}."
+            )
+
+    @property
+    def times(self) -> float:
+        """How much slower the device has become."""
+        return self.now / self.before
+
+
 @dataclass(frozen=True, kw_only=True)
 class Verified(Measured):
     """One cost of the chosen network, with what was asked where it was limited."""
@@ -152,6 +172,7 @@ class Verified(Measured):
     limit: float | None = None
     holds: bool | None = None
     device: Device | None = None  # where it was priced
+    slowed: Slowed | None = None  # a device on which it is over its limit now, and would not be at the speed of before
     on_device: bool | None = None  # False: predicted by the device's profile and not measured there; None: counted
 
 
@@ -163,6 +184,11 @@ class VerifyFile(RunFile):
     fits: bool
     costs: Mapping[str, Verified]
     device: Device
+
+
+def held(measured: float, limit: float, slowed: Slowed | None) -> bool:
+    """Whether a limit holds, at the speed that the device had when the network was chosen."""
+    return measured <= limit * (slowed.times if slowed else 1.0)
 
 
 @dataclass(frozen=True)

@@ -185,10 +185,15 @@ class Trial:
 
 @dataclass(frozen=True)
 class Pace:
-    """Seconds of a typical step, and how far a network's own speed decides its epochs: 0 not at all, 1 equal times."""
+    """Seconds of a typical step, and how far a network's own speed decides its epochs: 0 not at all, 1 equal times.
+
+    On a CPU also how a step is computed: in so many hands, each of so many threads.
+    """
 
     step: float
     power: float
+    hands: int = 1
+    threads: int = 0  # as many as there were: on a GPU's host, and in older runs
 
 
 @dataclass(frozen=True)
