@@ -1,6 +1,7 @@
 """Weights from elsewhere: what matches is taken, sliced where widths differ; the head stays new."""
 
 import re
+from types import SimpleNamespace
 
 import pytest
 import tiny
@@ -19,6 +20,7 @@ from sartor.runs.codec import encode
 from sartor.runs.directory import Run
 from sartor.runs.progress import Reporter
 from sartor.runs.schema import ModelFile
+from sartor.spaces.base import Space
 
 
 def net(width=8, kernel=3, classes=3):
@@ -82,11 +84,13 @@ def test_of_a_run_the_network_that_has_most_is_taken_from(finished):
 
 
 def test_its_own_network_is_found_in_a_space_that_has_it(finished):
-    origin, told = Origin(str(finished.run)), Run(finished.run).load(ModelFile).architecture
+    (told,) = Origin(str(finished.run)).told
+    assert told == Run(finished.run).load(ModelFile).architecture
     choices = [Choice(name, ("other", option)) for name, option in told.items()]
-    assert origin.arch(choices).picks == (1,) * len(choices)
-    assert origin.arch(choices[1:]) is None
-    assert origin.arch([Choice(c.name, ("other", "another")) for c in choices]) is None
+    (arch,) = Space.alike(SimpleNamespace(choices=choices), told)
+    assert arch.picks == (1,) * len(choices)
+    assert not Space.alike(SimpleNamespace(choices=choices[1:]), told)
+    assert not Space.alike(SimpleNamespace(choices=[Choice(c.name, ("other", "another")) for c in choices]), told)
 
 
 @pytest.mark.parametrize("given", ["nowhere", "empty"])

@@ -7,6 +7,7 @@ written out here stands for all of them then.
 import sys
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -15,9 +16,14 @@ from torch import nn
 
 from sartor.core.arch import from_names
 from sartor.core.errors import BadInput, MissingDependency
+from sartor.core.registry import SPACES
 from sartor.core.task import Task
 from sartor.engine.origin import Origin
 from sartor.engine.translation import KNOWN, put, tensors
+from sartor.pipeline.options import recorded
+from sartor.runs.directory import Run
+from sartor.runs.progress import Reporter
+from sartor.runs.schema import ModelFile
 from sartor.spaces.edge.space import Edge
 from sartor.spaces.mobile.space import Mobile
 from sartor.spaces.plain.space import Plain
@@ -179,6 +185,63 @@ def test_a_file_with_timms_names_is_taken_and_the_classifier_stays(tmp_path):
     assert taken.of - taken.weights == sum(p.numel() for p in theirs.fc.parameters())
 
 
+def run_of(path, space, arch, task):
+    """What a run leaves of a trained network."""
+    net = random(space.network(arch, task))
+    (path / "model").mkdir(parents=True)
+    save_file({n: t.contiguous() for n, t in net.state_dict().items()}, path / "model/weights.safetensors")
+    Run(path, Reporter(silent=True)).save(
+        ModelFile(task, arch.named(space.choices), arch.picks, space.describe(arch), 0.0, recorded(SPACES, space))
+    )
+    return net, Origin(str(path))
+
+
+FAMILIES = ("res", "group", "fused_e3", "mb3_e6", "mb5_e3_se")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_deeper_network_of_a_run_begins_as_the_one_inside_it(tmp_path, family):
+    """A block more in the first stage moves the names of all that follow, and a resized image those of the stem."""
+    small, large = Task(7, 32, 3), Task(4, 48, 3)
+    space = Edge(frames=("r32_s1_x3",))
+
+    def named(frame, depth):
+        names = {"frame": frame, "stem": "8", "head": "256"}
+        for k in (1, 2, 3):
+            kind = {"mb5_e3_se": ("mb5_e3_se", "mb5_e3_se", "mb5_e6_se"), "fused_e3": ("fused_e3", "fused_e3", "res")}
+            names |= {f"stage{k}": f"{kind.get(family, (family,) * 3)[k - 1]}_w{8 * 2**k // 2}"}
+            names |= {f"stage{k}.depth": str(depth)}
+        return names
+
+    theirs, origin = run_of(tmp_path, space, from_names(space.choices, named("r32_s1_x3", 1)), small)
+    wide = Edge(frames=("r32_s1_x3", "r48_s1_x3"))
+    net = wide.network(from_names(wide.choices, named("r32_s1_x3", 2)), large)  # 48 pixels are brought to 32
+    taken = origin.into(net, 4)
+    known = sum(p.numel() for p in theirs.parameters()) - sum(p.numel() for p in theirs[-1][-1].parameters())
+    assert (taken.weights, taken.sliced, taken.source) == (known, 0, "model/weights.safetensors")
+    x = torch.rand(2, 3, 32, 32)
+    with torch.no_grad():
+        seen = theirs[:-1](x)
+        torch.testing.assert_close(theirs[-1][0](seen), net[-1][0](net.eval()[1:-1](net[0][1:](x))))
+
+
+def test_a_networks_own_space_at_other_sides_has_it_too(tmp_path):
+    space, other = Edge().fitted(Task(7, 64, 3)), Edge().fitted(Task(4, 128, 3))
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        arch = space.sample(rng)
+        frame = space.layout[arch.picks[0]]
+        found = other.alike(arch.named(space.choices))
+        frames = [other.layout[a.picks[0]] for a in found]
+        assert {f for f in other.layout if f.stages == frame.stages} == set(frames)
+        assert [f.stride for f in frames] == sorted((f.stride for f in frames), key=lambda s: s != frame.stride)
+        same = [f.side for f in frames if f.stride == frame.stride]
+        assert same == sorted(same, reverse=True)
+        for a in found:
+            assert {**a.named(other.choices), "frame": ""} == {**arch.named(space.choices), "frame": ""}
+    assert not other.alike({"frame": "wide"}) and not other.alike({"frame": "r64_s2_x3", "cell": "3"})
+
+
 def test_grey_images_see_the_sum_of_the_colours():
     theirs, net = random(Written()), edge(task=Task(1000, 224, 1))
     put(net, tensors(theirs), classifier=True)
@@ -193,9 +256,9 @@ def test_timms_networks_are_had_by_name(monkeypatch):
     monkeypatch.setitem(sys.modules, "timm", fake)
     origin, net = Origin("timm:written"), edge()
     assert str(origin.into(net, 1000)).endswith("weights from timm's written")
-    assert origin.arch(PLAIN.choices) is None
+    assert not [a for told in origin.told for a in PLAIN.alike(told)]
     assert Origin.there("timm:written") == "timm:written"
-    chosen = Origin("timm:mobilenetv2_100").arch(PLAIN.choices)
+    (chosen,) = (a for told in Origin("timm:mobilenetv2_100").told for a in PLAIN.alike(told))
     assert PLAIN.describe(chosen) == "mobilenetv2-x1"
     with pytest.raises(BadInput, match="must be a network of timm 0"):
         Origin("timm:unwritten")

@@ -1,8 +1,9 @@
-"""Weights learnt elsewhere, and what of them a network takes: whatever matches by name, sliced where widths differ.
+"""Weights learnt elsewhere, and what of them a network takes: whatever matches, sliced where widths differ.
 
 A run brings all that it left: the exported network, the supernet, the teacher, the networks of its last trials. Of
-these a network takes from the one that has most for it. Its head, the last layer with an output a class, stays new.
-Networks of timm's have names of their own (`translation`).
+these a network takes from the one that has most for it: by the names of tensors, or, of an exported network, stage by
+stage and block by block, so that one with other depths has as much of it as there is (`translation`, which also knows
+the names of timm's). Its head, the last layer with an output a class, stays new.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from sartor.core.arch import Arch, Choice
+from sartor.core.arch import Arch
 from sartor.core.errors import BadInput, SartorError
+from sartor.core.registry import SPACES
 from sartor.deploy.export import read_safetensors
 from sartor.engine import checkpoint
-from sartor.engine.translation import KNOWN, download, put, timms, windows
+from sartor.engine.translation import KNOWN, Body, Theirs, download, give, parts, put, timms, windows
 from sartor.runs.directory import Run
 from sartor.runs.schema import ModelFile
 
@@ -88,6 +90,22 @@ class Origin:
                 found[str(file.relative_to(path))] = {n: t for n, t in held.items() if isinstance(t, Tensor)}
         return found
 
+    @cached_property
+    def body(self) -> Body[Theirs] | None:
+        """The parts of the network that a run exported, where its space is one of Sartor's whose networks have some."""
+        if self.timm is not None or Path(self.path).is_file():
+            return None
+        known = Run(Path(self.path)).load(ModelFile)
+        if known.space is None:
+            return None
+        options = dict(known.space)
+        try:
+            space = SPACES.make(options.pop("name", None), options, trusted=False)
+            with torch.device("meta"):
+                return parts(space.network(Arch(known.picks), known.task), self.networks[_EXPORTED])
+        except (SartorError, KeyError):  # a space from elsewhere, which is code; or a network that its files misstate
+            return None
+
     def into(self, net: nn.Module, classes: int) -> Taken:
         """Put into a network what it can take, and say how much that was."""
         total = sum(p.numel() for p in net.parameters())
@@ -99,29 +117,29 @@ class Origin:
         names = [n for n, t in own.items() if t.is_floating_point() and n not in _head(net, classes)]
         best = max(self.networks, key=lambda file: sum(_overlap(own[n], self.networks[file].get(n)) for n in names))
         held, weights, sliced = self.networks[best], 0, 0
+        trained = dict(net.named_parameters())
+        by_part = give(net, self.body, counted=True)[0] if self.body is not None else 0
+        by_name = sum(_overlap(own[n], held.get(n)) for n in names if n in trained)
+        # Names mean the same in both only where both have the same layers: a block more moves all that follow.
+        if self.body is not None and by_part and (own.keys() != held.keys() or by_part > by_name):
+            weights, sliced = give(net, self.body)
+            return Taken(weights, total, sliced, _EXPORTED)
         with torch.no_grad():
             for name in names:
                 many = _overlap(own[name], held.get(name))
                 if many:
                     here, there = windows(own[name].shape, held[name].shape)
                     own[name][here] = held[name][there].to(own[name])
-                    weights += many * (name in dict(net.named_parameters()))
+                    weights += many * (name in trained)
                     sliced += many < own[name].numel()
         return Taken(weights, total, sliced, best)
 
-    def arch(self, choices: Sequence[Choice]) -> Arch | None:
-        """The network itself as one of another space, where that has every one of its choices by name."""
+    @property
+    def told(self) -> Sequence[Mapping[str, str]]:
+        """The network itself by its choices, as one space or another names them; nothing where that is not known."""
         if self.timm is not None:
-            known = KNOWN.get(self.timm.partition(".")[0], ())
-            return next((arch for told in known if (arch := _named(told, choices)) is not None), None)
-        return None if Path(self.path).is_file() else _named(Run(Path(self.path)).load(ModelFile).architecture, choices)
-
-
-def _named(told: Mapping[str, str], choices: Sequence[Choice]) -> Arch | None:
-    """The architecture with these options, if all of them exist; the first option where nothing is told."""
-    if set(told) - {c.name for c in choices} or any(told.get(c.name, c.options[0]) not in c.options for c in choices):
-        return None
-    return Arch(tuple(c.options.index(told.get(c.name, c.options[0])) for c in choices))
+            return KNOWN.get(self.timm.partition(".")[0], ())
+        return () if Path(self.path).is_file() else (Run(Path(self.path)).load(ModelFile).architecture,)
 
 
 def _head(net: nn.Module, classes: int) -> set[str]:

@@ -1,13 +1,14 @@
-"""Weights of timm's networks, put where they belong in ours.
+"""Weights of timm's networks, and of ours, put where they belong in a network of ours.
 
-timm names a tensor by its place, such as ``blocks.1.0.conv_dw.weight``. Both sides are read as the same thing here: a
-stem, stages of blocks, a head, and of each the layers by the part that they play. Where ours is larger, nothing changes
-at first: larger kernels are padded with zeros, channels beyond theirs are read with zeros, and a block beyond theirs is
-an identity.
+timm names a tensor by its place, such as ``blocks.1.0.conv_dw.weight``; in ours a block more moves all names after it.
+So both sides are read as the same thing here: a stem, stages of blocks, a head, and of each the layers by the part that
+they play. Where ours is larger, nothing changes at first: larger kernels are padded with zeros, channels beyond theirs
+are read with zeros, and a block beyond theirs is an identity.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from sartor.core.errors import BadInput, require
+from sartor.spaces.edge.nets import Fused, Grouped
 from sartor.spaces.mobile.elastic import ElasticBlock
 from sartor.spaces.mobile.nets import MobileNet, MobileSupernet
 from sartor.spaces.ops import ConvBnAct, Head, InvertedResidual, SqueezeExcite
@@ -89,24 +91,46 @@ def timms(held: Tensors) -> bool:
     return "conv_stem.weight" in held or "layer1.0.conv1.weight" in held
 
 
-@torch.no_grad()
 def put(net: nn.Module, held: Tensors, classifier: bool = False) -> tuple[int, int]:
-    """Give a network timm's weights where it has a place for them: how many, and how many tensors only in part.
+    """Give a network timm's weights where it has a place for them: how many, and how many tensors only in part."""
+    return give(net, _theirs(held), classifier)
+
+
+@torch.no_grad()
+def give(net: nn.Module, theirs: Body[Theirs], classifier: bool = False, counted: bool = False) -> tuple[int, int]:
+    """The same with any network's parts; where they are only `counted`, nothing is changed.
 
     The classifier stays as it is unless it is asked for, and so does a head whose stages are not all there.
     """
-    ours, theirs = _ours(net), _theirs(held)
+    ours = _ours(net)
     stages = _side_by_side(theirs.stages, len(ours.stages))
-    found = [_layers(ours.stem, theirs.stem)]
+    found = [_layers(ours.stem, theirs.stem, counted)]
     for mine, known in zip(ours.stages, stages, strict=False):
         for b, block in enumerate(mine):
             if b < len(known):
-                found.append(_layers(block, known[b]))
-            else:
+                found.append(_layers(block, known[b], counted))
+            elif not counted:
                 _silence(block)
     if len(ours.stages) >= len(stages):
-        found.append(_layers(ours.head, {n: t for n, t in theirs.head.items() if classifier or n != "classifier"}))
+        head = {n: t for n, t in theirs.head.items() if classifier or n != "classifier"}
+        found.append(_layers(ours.head, head, counted))
     return sum(many for many, _ in found), sum(parts for _, parts in found)
+
+
+def parts(net: nn.Module, held: Tensors) -> Body[Theirs] | None:
+    """The tensors of a network like `net` by the parts that they play there; None for networks that are not read so."""
+    names, ours = {module: name for name, module in net.named_modules()}, _ours(net)
+
+    def of(layers: Mapping[str, Ours]) -> dict[str, Theirs]:
+        def tensors(module: nn.Module | None) -> Tensors:
+            state = {} if module is None else module.state_dict()
+            return {n: held[f"{names[module]}.{n}"] for n in state if n != "num_batches_tracked" and module is not None}
+
+        return {part: (tensors(conv), tensors(norm)) for part, ((conv, norm), *_) in layers.items()}
+
+    if not ours.stages:
+        return None
+    return Body(of(ours.stem), [[of(block) for block in stage] for stage in ours.stages], of(ours.head))
 
 
 # reading -----------------------------------------------------------------------------------------
@@ -197,7 +221,7 @@ def _head(head: Head) -> dict[str, Ours]:
 
 
 def _block(block: nn.Module) -> dict[str, Ours]:
-    """A block's layers by part; its last part comes last. Blocks that timm's networks do not have have none."""
+    """A block's layers by part; its last part comes last."""
     if isinstance(block, ElasticBlock):
         middle: Ours = list(zip(block.depthwise, block.depthwise_norm, strict=True))
         return {
@@ -207,6 +231,12 @@ def _block(block: nn.Module) -> dict[str, Ours]:
     if isinstance(block, Basic):
         shortcut = {} if isinstance(block.shortcut, nn.Identity) else {"shortcut": _pair(block.shortcut)}
         return {"first": _pair(block.first), **shortcut, "last": _pair(block.last)}
+    if isinstance(block, Grouped):
+        spread, within = block.first.children()
+        shortcut = {} if isinstance(block.shortcut, nn.Identity) else {"shortcut": _pair(block.shortcut)}
+        return {"spread": _pair(spread), "within": _pair(within), **shortcut, "gather": _pair(block.last)}
+    if isinstance(block, Fused):
+        return {"fused": _pair(block.body), "narrow": _pair(block.last)}
     if isinstance(block, InvertedResidual):
         inside: list[nn.Module] = [block.expand, block.depthwise, block.se]
     elif isinstance(block, Inverted):
@@ -232,7 +262,7 @@ def _silence(block: dict[str, Ours]) -> None:
             nn.init.zeros_(norm.get_parameter("weight"))
 
 
-def _layers(ours: Mapping[str, Ours], theirs: Mapping[str, Theirs]) -> tuple[int, int]:
+def _layers(ours: Mapping[str, Ours], theirs: Mapping[str, Theirs], counted: bool) -> tuple[int, int]:
     """All parts that both have: how many weights, and how many tensors in part."""
     weights = parts = 0
     for name in ours.keys() & theirs.keys():
@@ -241,7 +271,7 @@ def _layers(ours: Mapping[str, Ours], theirs: Mapping[str, Theirs]) -> tuple[int
                 for inside, given in held.items():
                     mine: Tensor | None = getattr(module, inside, None)
                     if mine is not None:
-                        many = _give(mine, given.to(mine))
+                        many = _common(mine, given) if counted else _give(mine, given.to(mine))
                         weights += many * isinstance(mine, nn.Parameter)
                         parts += many < mine.numel()
     return weights, parts
@@ -258,6 +288,13 @@ def _give(mine: Tensor, theirs: Tensor) -> int:
     here, there = windows(mine.shape, theirs.shape)
     mine[here] = theirs[there]
     return mine[here].numel()
+
+
+def _common(mine: Tensor, theirs: Tensor) -> int:
+    """How many numbers that would be."""
+    if mine.ndim == theirs.ndim + 1:
+        theirs = theirs.expand(len(mine), -1)
+    return math.prod(min(a, b) for a, b in zip(mine.shape, theirs.shape, strict=True))
 
 
 def windows(mine: Sequence[int], theirs: Sequence[int]) -> tuple[tuple[slice, ...], tuple[slice, ...]]:

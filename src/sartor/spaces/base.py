@@ -7,7 +7,7 @@ beyond that is a capability that it asks for (`sartor.spaces.capabilities`), wit
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -112,6 +112,17 @@ class Space(ABC):
     def landmarks(self, task: Task) -> Mapping[str, Arch]:
         """Networks known by name that are points of the space, as fitted to `task`; by default none."""
         return {}
+
+    def alike(self, named: Mapping[str, str]) -> Sequence[Arch]:
+        """Networks that have all weights of one which is named by its choices, the most promising first.
+
+        By default that one, if it has these choices and no others; of a choice that it does not name, the first option.
+        """
+        if set(named) - {c.name for c in self.choices}:
+            return ()
+        if any(named.get(c.name, c.options[0]) not in c.options for c in self.choices):
+            return ()
+        return (Arch(tuple(c.options.index(named.get(c.name, c.options[0])) for c in self.choices)),)
 
     def read(self, text: str) -> Arch:
         """The architecture that `describe`'s notation names; for spaces whose networks are listed by it in tables."""

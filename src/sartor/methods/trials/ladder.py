@@ -218,8 +218,9 @@ class Ladder:
         """The largest landmarks inside the limits, and random networks."""
         space, limits = self.job.space, self.limits
         found = {arch: name for name, arch in list(self._landmarks().items())[: round(_BY_RIGHT * self.first)]}
-        first = self.job.origin.arch(space.choices) if self.job.origin is not None else None
-        if first is not None and all(limit.holds(first) for limit in limits):  # the one that knows most already
+        known = (a for told in self.job.origin.told for a in space.alike(told)) if self.job.origin is not None else ()
+        first = next((a for a in known if all(limit.holds(a) for limit in limits)), None)
+        if first is not None:  # the one that knows most already
             found = {canonical(space.choices, first): "start"} | found
         others = [arch for arch in self._drawn() if arch not in found]
         landmarks = [Candidate(arch, "landmark", name) for arch, name in found.items()]

@@ -7,7 +7,7 @@ own option, the others by that option and the depth, all of it in a frame: every
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import ClassVar, final
@@ -170,6 +170,16 @@ class Edge(Space):
     def landmarks(self, task: Task) -> Mapping[str, Arch]:
         """ResNets, MobileNetV2- and V3-like, EfficientNet-lite-like and RegNet-like networks."""
         return landmarks(self.choices, self.layout, self.widths, task.image)
+
+    def alike(self, named: Mapping[str, str]) -> Sequence[Arch]:
+        """The same stages at every side: first those with the same stride of the stem, the largest first."""
+        try:
+            frame = Frame.read(named.get("frame", ""))
+        except BadInput:
+            return ()
+        like = sorted((f for f in self.layout if f.stages == frame.stages),
+                      key=lambda f: (f.stride != frame.stride, -f.side))  # fmt: skip
+        return [arch for f in like for arch in super(Edge, self).alike({**named, "frame": f.name})]
 
     def draw(self, arch: Arch) -> Drawing:
         """Frame and stem, the stages, the head."""
