@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from sartor.engine.evaluate import accuracy
 from sartor.engine.feed import Feed
 from sartor.engine.network import Teacher, train_network
 from sartor.engine.recipe import Recipe
+from sartor.engine.whitening import held
 from sartor.runs.directory import Run
 from sartor.runs.progress import Reporter
 
@@ -64,7 +66,8 @@ class Alike:
         self.net = net = self.engine.place(build())
         parameters = sum(p.numel() for p in net.parameters())
         run, start = Run(self.out / name, Reporter(quiet=True)), time.monotonic()
-        history = train_network(net, teacher, self.recipe, self.feed, self.splits, run, "alike", seconds=seconds)
+        with held(net, self.feed, self.splits.train, fresh=True) if self.recipe.whiten else nullcontext():
+            history = train_network(net, teacher, self.recipe, self.feed, self.splits, run, "alike", seconds=seconds)
         seconds = time.monotonic() - start
         val, test = (accuracy(net, self.feed, part) for part in (self.splits.val, self.splits.test))
         result = {

@@ -185,9 +185,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/int8"))
     parser.add_argument("--only", choices=[*BUDGETS, "room"], action="append")
     parser.add_argument("--device", default="cpu", help="that trains; calls are timed on the CPU")
+    parser.add_argument("--budget", action="append", default=[], help="another one, such as cifar10=0.1ms,5min")
+    parser.add_argument("--name", default="int8", help="of the result")
     parser.add_argument("--beside", action="store_true", help="both fits of a set at once, on half of the cores each")
     parser.add_argument("--fit", choices=("float32", "auto"), help=argparse.SUPPRESS)
     given = parser.parse_args()
+    BUDGETS.update((name, tuple(told.split(","))) for name, told in (entry.split("=") for entry in given.budget))
     results: dict = {"budgets": BUDGETS, "tested": TESTED, "device": given.device, "side_by_side": given.beside}
     wanted = given.only[-1:] if given.fit else given.only or [*BUDGETS, "room"]
     if "room" in wanted:
@@ -212,7 +215,7 @@ def main() -> None:
             print(f"{told_of}, {one['latency_ms']:.3f} ms")
             print(f"  {one['macs'] / 1e6:.1f} M MACs; both forms: {forms['test']} %, {forms['bytes']} bytes")
             print(f"  {forms['median_ms']} ms")
-        record("int8", results)
+        record(given.name, results)
     each = [found for found in results.values() if isinstance(found, dict) and "gained" in found]
     if not each:
         return

@@ -121,8 +121,27 @@ SHORT: dict[str, dict[str, Any]] = {
     "bfloat16, muon 0.05, decay 2e-4": {**_HALF, "muon": 0.05, "weight_decay": 2e-4},
     "bfloat16, rate 0.2": {**_HALF, "lr": 0.2},
 }
+# The same with a first convolution that whitens, beside the best of those above.
+_MUON = {**_HALF, "muon": 0.05}
+WHITE: dict[str, dict[str, Any]] = {
+    "muon": _MUON,
+    "muon, whitened": {**_MUON, "whiten": True},
+    "whitened": {**_HALF, "whiten": True},
+    "muon 0.1, whitened": {**_MUON, "muon": 0.1, "whiten": True},
+}
+# On a GPU, where batches are large and rates high: do a CPU's orthogonal steps and whitening help there?
+GPU: dict[str, dict[str, Any]] = {
+    "base": {**_SMALL, "epochs": 40},
+    "muon 0.2, whitened": {**_SMALL, "epochs": 40, "muon": 0.2, "whiten": True},
+    "whitened": {**_SMALL, "epochs": 40, "whiten": True},
+    "muon 0.2": {**_SMALL, "epochs": 40, "muon": 0.2},
+    "muon 0.1, whitened": {**_SMALL, "epochs": 40, "muon": 0.1, "whiten": True},
+    "muon 0.2, whitened, mix 0.5": {**_SMALL, "epochs": 40, "muon": 0.2, "whiten": True, "mix": 0.5},
+    "mix 0.5": {**_SMALL, "epochs": 40, "mix": 0.5},
+}
 SETS = {
-    "short_resnet": SHORT, "short_mobile": SHORT,
+    "short_resnet": SHORT, "short_mobile": SHORT, "white_resnet": WHITE, "white_mobile": WHITE,
+    "gpu_resnet": GPU, "gpu_mobile": GPU,
     "tiny": PHOTOS, "cifar": CIFAR, "small_tiny": SMALL_PHOTOS, "small_cifar": SMALL_CIFAR,
     "taught_tiny": TAUGHT_PHOTOS, "taught_cifar": TAUGHT_CIFAR,
     "fitted_cifar": FITTED_CIFAR, "tutored_cifar": TUTORED_CIFAR,
@@ -131,6 +150,8 @@ TEACHERS = {
     "taught_tiny": "resnet14-w64-s2", "taught_cifar": "resnet14-w64-s1", "tutored_cifar": "resnet14-w64-s1",
 }  # fmt: skip
 LANDMARKS = {"short_resnet": "resnet8-w48-s2", "short_mobile": "mobilenetv3-w24-s2"}  # of the edge space
+LANDMARKS |= {f"white_{kind}": LANDMARKS[f"short_{kind}"] for kind in ("resnet", "mobile")}
+LANDMARKS |= {"gpu_resnet": "resnet14-w24-s2", "gpu_mobile": "mobilenetv3-w16-s2"}
 # What trials on the H200 chose for 1.5 ms at 64 pixels, and for 40 M multiply-accumulates at 32.
 SMALL = {"small_tiny": (3, 2, 18, 4, 9, 2, 4, 0, 3, 0, 0), "small_cifar": (4, 1, 27, 0, 16, 1, 4, 4, 9, 2, 1)}
 SMALL |= {"taught_tiny": SMALL["small_tiny"], "taught_cifar": SMALL["small_cifar"]}

@@ -34,6 +34,7 @@ from sartor.runs.directory import Run
 from sartor.runs.schema import ModelFile
 
 TASKS = ("tinyimagenet20", "flowers12")
+KINDS = ("fresh", "start")
 RATES = {"flat": (1.0, 0.0), "head first": (1.0, 0.1), "by depth": (0.3, 0.0), "both": (0.3, 0.1), "steep": (0.1, 0.1)}
 
 
@@ -130,6 +131,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=5, help="of every fit; 0: none")
     parser.add_argument("--budget", action="append", default=[], help="such as flowers12:latency=5ms, or params=200K")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--kinds", nargs="+", default=KINDS, choices=KINDS, help="to share the fits between processes")
     parser.add_argument("--epochs", type=int, default=0, help="of the rates' trainings; 0: none")
     parser.add_argument("--name", default="transfer")
     given = parser.parse_args()
@@ -146,7 +148,7 @@ def main() -> None:
         named = [b.partition(":")[2] if ":" in b else b for b in given.budget if ":" not in b or b.startswith(task)]
         budgets = dict(b.split("=") for b in named) or None
         for seed in given.seeds if given.minutes else ():
-            for kind in ("fresh", "start"):
+            for kind in given.kinds:
                 run, start = given.out / f"{task}-{kind}-{seed}", str(big) if kind == "start" else None
                 one = once(run.with_suffix(".json"), lambda run=run, data=data, seed=seed, start=start, budgets=budgets:
                            fitted(run, data, given, given.minutes, budgets=budgets, seed=seed, start=start),

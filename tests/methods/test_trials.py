@@ -370,6 +370,22 @@ def test_networks_that_would_see_too_few_steps_in_the_end_are_not_tried(tmp_path
     assert last * work(fast.job.space.heaviest) / slowest > 0.99
 
 
+@pytest.mark.parametrize(("last", "promised"), [(0.0, (40.0, 40.0)), (20.0, (62.1, 56.5)), (2000.0, (73.5, 73.5))])
+def test_of_two_that_did_as_well_the_faster_promises_more_while_time_is_scarce(tmp_path, monkeypatch, last, promised):
+    """20 seconds are ten epochs of one and five of the other; beyond sixty more of them count for nothing."""
+    paced(monkeypatch, 0.01)
+    job = replace(tiny.job(tmp_path), seconds=100.0)
+    made = ladder.Ladder(job, Trials(epochs=0).recipe(0), 0, 0, 3, 1, 0.5)
+    made.pace = replace(made.pace, last=last)
+    fast, slow = (Trial(job.space.smallest.picks, 0, 40.0, seconds, 1.0, "drawn") for seconds in (2.0, 4.0))
+    found = tuple(made._promised(t) for t in (fast, slow))
+    assert found == pytest.approx(promised, abs=0.05)
+    luck = [made._luck(t) for t in (fast, slow)]
+    made.pace = replace(made.pace, last=0.0)
+    plain = made._luck(fast)
+    assert luck == pytest.approx([((100 - p) / 60) ** 2 * plain for p in found])  # it shrinks as errors do
+
+
 def test_well_known_networks_that_are_just_outside_by_prediction_are_measured(tmp_path):
     """Of those of the largest computation; what measures inside is tried, what does not gives way to the next."""
     job = tiny.job(tmp_path, space="edge")

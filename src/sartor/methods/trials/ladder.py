@@ -39,6 +39,7 @@ _AGAIN = 0.8  # what is left of such a limit, if it is worth another one
 _LADDER = 12  # and fewer networks need no third rung
 _SCARCE = 60  # epochs of the network that comes out, below which more of them are worth more than a better network
 _HASTE = 0.3  # of its time that the search takes at least, however few those are
+_LEARNING = 0.2  # error falls with this power of the epochs that a network has seen, while they are few
 _DECAY = 0.4  # error falls with this power of a network's size and of the images that it has seen, roughly
 _USED = 0.85  # share of the time that is given to trainings; the rest builds, evaluates and fits
 _TIMED, _LOOKING = 5, 4.0  # networks whose steps are timed to plan the rungs, and seconds after which it is enough
@@ -116,7 +117,10 @@ class Ladder:
         epochs = steps / batches
         behind = min(1.0, epochs * GROWTH ** ((self.rungs - 1) / 2) / last)  # at the middle rung
         # Beside others on a GPU a network's own speed cannot be seen.
-        self.pace = Pace(step, 0.0 if size > 1 and together == 1 else float(behind**_DECAY), *way)
+        power, seconds = 0.0 if size > 1 and together == 1 else float(behind**_DECAY), 0.0
+        if job.engine.device.type == "cpu":  # a trial has the cores of one process, the last training those of all
+            seconds = size * self.rest
+        self.pace = Pace(step, power, *way, seconds)
         return epochs
 
     def _steps(self, seconds: float, step: float, ready: float, size: int) -> float:
@@ -273,14 +277,28 @@ class Ladder:
         return canonical(self.job.space.choices, solve(Problem(score, self.limits)).arch)
 
     def _fit(self, trials: list[Trial]) -> Fit:
-        columns = [t.picks for t in trials], [t.accuracy for t in trials], [t.rung for t in trials]
+        columns = [t.picks for t in trials], [self._promised(t) for t in trials], [t.rung for t in trials]
         return fit_trials(*columns, self.job.space.choices, self.parse, [self._luck(t) for t in trials])
 
+    def _promised(self, trial: Trial) -> float:
+        """The accuracy that a trial's network would end at, trained as long as the one that comes out."""
+        return 100 - self._left(trial) * (100 - trial.accuracy)
+
+    def _left(self, trial: Trial) -> float:
+        """What is left of its errors at the end: they fall with a power of the epochs, until those are many.
+
+        So of two networks that did as well the faster one promises more, while time is what it lacks.
+        """
+        if self.pace is None or not self.pace.last or not trial.epochs:
+            return 1.0
+        epochs = min(self.pace.last / trial.seconds * trial.epochs, _SCARCE)
+        return float(max(1.0, epochs / trial.epochs) ** -_LEARNING)
+
     def _luck(self, trial: Trial) -> float:
-        """The variance of a trial's accuracy that comes from which images judged it, and from its training."""
+        """The variance of what a trial promises that comes from which images judged it, and from its training."""
         judges = judged(self.job.splits.val, trial.rung + 1 == self.rungs)
         right = (trial.accuracy / 100 * judges + 1) / (judges + 2)  # never quite none or all of them
-        return _LUCK * 100**2 * right * (1 - right) / judges
+        return _LUCK * (100 * self._left(trial)) ** 2 * right * (1 - right) / judges
 
     # trying it -------------------------------------------------------------------------------------
 
@@ -360,7 +378,7 @@ class Ladder:
             rest = [first[i] for i in np.setdiff1d(order, part)]
             score = self._fit(rest).score
             predicted[part] = score.batch([first[i].picks for i in part]) - score.constant
-        measured = [t.accuracy for t in first]
+        measured = [self._promised(t) for t in first]
         predicted[:] = np.round(predicted + np.mean(measured), 2)  # smaller differences are those of rounding
         return {"picks": [list(t.picks) for t in first], "predicted": predicted.tolist(), "measured": measured}
 

@@ -187,13 +187,16 @@ class Trial:
 class Pace:
     """Seconds of a typical step, and how far a network's own speed decides its epochs: 0 not at all, 1 equal times.
 
-    On a CPU also how a step is computed: in so many hands, each of so many threads.
+    On a CPU also how a step is computed, in so many hands, each of so many threads; and the seconds for which the
+    network that comes out will be trained, counted as a trial's are: what a trial promises depends on its network's
+    speed.
     """
 
     step: float
     power: float
     hands: int = 1
     threads: int = 0  # as many as there were: on a GPU's host, and in older runs
+    last: float = 0.0  # 0 where that is not looked at
 
 
 @dataclass(frozen=True)
