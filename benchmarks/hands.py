@@ -3,13 +3,20 @@
 Steps are the product's (bfloat16 where the CPU has it, orthogonal steps, clipping, moving average) on made-up images;
 the ways alternate in rounds, so that a slow spell of the machine falls on all of them, and the ratio of medians counts.
 
-    python benchmarks/hands.py [--seconds 4]
+    python benchmarks/hands.py [--seconds 4] [--beside]
+
+With `--beside` all of it once more while another process keeps every core busy with matrix products, and how many times
+as long the fastest way then takes as the fastest one alone.
 """
 
 from __future__ import annotations
 
 import argparse
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -80,14 +87,34 @@ def measure(engine: Engine, side: int, name: str, seconds: float) -> dict:
     return told
 
 
+@contextmanager
+def neighbour(cores: int) -> Iterator[None]:
+    """Another process, busy on every core for as long as this lasts."""
+    busy = f"import torch; torch.set_num_threads({cores}); x = torch.rand(1500, 1500)\nwhile True: x @ x"
+    with subprocess.Popen([sys.executable, "-c", busy]) as other:
+        try:
+            time.sleep(4)  # until it computes
+            yield
+        finally:
+            other.kill()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--beside", action="store_true", help="Also beside a process that keeps every core busy.")
     parser.add_argument("--seconds", type=float, default=4.0, help="For every way of every network.")
     parser.add_argument("--name", default="hands_cpu")
     args = parser.parse_args()
     engine = Engine("cpu")
     found = [measure(engine, side, name, args.seconds) for side, name in CASES]
-    record(args.name, {"batch": BATCH, "cores": engine.cores, "hands x threads": found})
+    told = {"batch": BATCH, "cores": engine.cores, "hands x threads": found}
+    if args.beside:
+        with neighbour(engine.cores):
+            told["beside"] = [measure(engine, side, name, args.seconds) for side, name in CASES]
+        pairs = zip(found, told["beside"], strict=True)
+        told["times_as_long"] = [min(b["ms"].values()) / min(a["ms"].values()) for a, b in pairs]
+        print("beside it the fastest way takes", [round(t, 2) for t in told["times_as_long"]], "times as long")
+    record(args.name, told)
 
 
 if __name__ == "__main__":
