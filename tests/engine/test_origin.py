@@ -102,15 +102,21 @@ def test_what_is_no_origin_is_refused(tmp_path, monkeypatch, given):
 
 
 def test_a_fit_starts_from_a_run_and_compares_with_a_fresh_start(finished, tmp_path, monkeypatch):
-    seen = {}
+    seen, held = {}, {}
 
     def spied(net, teacher, recipe, feed, splits, run, name, *rest):
+        held[name.partition("-")[0]] = not next(net.parameters()).requires_grad
         seen[name.partition("-")[0]] = {option: getattr(recipe, option) for option in ELSEWHERE}
         return train_network(net, teacher, recipe, feed, splits, run, name, *rest)
 
     monkeypatch.setattr(training, "train_network", spied)
     chosen = tiny.given(
-        finished.data, {"params": "150K"}, start=str(finished.run), method="random", train={"epochs": 1}, costs={}
+        finished.data,
+        {"params": "150K"},
+        start=str(finished.run),
+        method="random",
+        train={"epochs": 1, "whiten": True},
+        costs={},
     )
     assert encode(chosen.start) == str(finished.run)
     path = order.fit(chosen, tmp_path / "run", Reporter(silent=True))
@@ -120,6 +126,7 @@ def test_a_fit_starts_from_a_run_and_compares_with_a_fresh_start(finished, tmp_p
     assert seen["start"] == ELSEWHERE
     assert seen["fresh"] == {"first_rate": 1.0, "head_first": 0.0}
     assert seen["network"] == seen["start" if start >= fresh else "fresh"]
+    assert held == {"start": False, "fresh": True, "network": start < fresh}  # what was learnt is not whitened away
     assert f'start = "{finished.run}"' in (path / "config.toml").read_text()
 
 

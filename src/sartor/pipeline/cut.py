@@ -31,9 +31,15 @@ class Start:
 
     net: nn.Module
     teacher: Teacher | None = None
-    inherited: bool = False  # whether its weights were learnt already
+    inherited: bool = False  # whether its weights were learnt by the search, for these images
+    elsewhere: bool = False  # or somewhere else
     masks: Mapping[str, Tensor] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)  # further entries of training.json
+
+    @property
+    def fresh(self) -> bool:
+        """Whether nothing has been learnt yet."""
+        return not (self.inherited or self.elsewhere)
 
 
 @dataclass(frozen=True, eq=False)
@@ -255,7 +261,7 @@ class FitCut(Cut):
             net = c.engine.place(self.network(arch))
             if c.origin is not None:
                 c.run.log(f"the network starts with {c.origin.into(net, c.task.classes)}")
-            return Start(net)
+            return Start(net, elsewhere=c.origin is not None)
         supernet = new_supernet(c.space, c.task)
         supernet.load_state_dict(checkpoint.load(folder / "supernet.safetensors"))
         teacher = self.network(c.space.heaviest)

@@ -75,7 +75,7 @@ def train(cut: Cut) -> list[str]:
         teacher = wide_teacher(c, net, c.train.teaching * _left(cut), least if before is None else before)
         seconds = _left(cut)
     suit = partial(suited, recipe, images=len(splits.train), taught=teacher is not None) if everything else None
-    white = held(net, c.feed, c.splits.train, not begin.inherited) if recipe.whiten else nullcontext()
+    white = held(net, c.feed, c.splits.train, begin.fresh) if recipe.whiten else nullcontext()
     with white:
         history = train_network(net, teacher, recipe, c.feed, splits, cut.run, cut.phase(arch), masks, seconds, suit)
     after = None if everything else accuracy(net, c.feed, c.splits.val)
@@ -107,7 +107,7 @@ def _better(cut: Cut, arch: Arch, begin: Start) -> tuple[Start, Final, float]:
     seconds = _SHARE * _left(cut) if not c.train.epochs else None
     for name, start in (("start", begin), ("fresh", fresh)):
         net, short = copy.deepcopy(start.net), replace(recipes[name], epochs=math.ceil(_SHARE * c.train.epochs))
-        with held(net, c.feed, c.splits.train, not start.inherited) if short.whiten else nullcontext():
+        with held(net, c.feed, c.splits.train, start.fresh) if short.whiten else nullcontext():
             train_network(net, None, short, c.feed, c.splits, cut.run, f"{name}-{cut.phase(arch)}", None, seconds)
         found[name] = accuracy(net, c.feed, c.splits.val)
     c.run.log(
