@@ -128,6 +128,7 @@ WHITE: dict[str, dict[str, Any]] = {
     "muon, whitened": {**_MUON, "whiten": True},
     "whitened": {**_HALF, "whiten": True},
     "muon 0.1, whitened": {**_MUON, "muon": 0.1, "whiten": True},
+    "muon, whitened, branches": {**_MUON, "whiten": True, "branches": True},
 }
 # On a GPU, where batches are large and rates high: do a CPU's orthogonal steps and whitening help there?
 GPU: dict[str, dict[str, Any]] = {
@@ -138,6 +139,7 @@ GPU: dict[str, dict[str, Any]] = {
     "muon 0.1, whitened": {**_SMALL, "epochs": 40, "muon": 0.1, "whiten": True},
     "muon 0.2, whitened, mix 0.5": {**_SMALL, "epochs": 40, "muon": 0.2, "whiten": True, "mix": 0.5},
     "mix 0.5": {**_SMALL, "epochs": 40, "mix": 0.5},
+    "branches": {**_SMALL, "epochs": 40, "branches": True},
 }
 SETS = {
     "short_resnet": SHORT, "short_mobile": SHORT, "white_resnet": WHITE, "white_mobile": WHITE,

@@ -108,7 +108,7 @@ class Narrowing(Cut):
         engine, plan = self.context.engine, self.space.plan(arch)
         teacher = Teacher(engine.place(self.given()).eval().requires_grad_(False))
         facts = {"given_val_accuracy": self.run.load(BaselineFile).val_accuracy}
-        return Start(engine.place(self.network(arch)), teacher, True, self._masks(plan), facts)
+        return Start(engine.place(self.network(arch)), teacher, True, masks=self._masks(plan), facts=facts)
 
     @torch.no_grad()
     def _masks(self, plan: Plan) -> dict[str, Tensor]:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from sartor.data.base import Splits
+from sartor.engine import branches
 from sartor.engine.evaluate import recalibrate
 from sartor.engine.feed import Feed
 from sartor.engine.fit import History, Training, fit, nothing
@@ -70,6 +71,10 @@ def train_network(
     if recipe.balance:
         weights = torch.from_numpy(feed.task.balance(feed.images.labels[splits.train])).to(feed.engine.device)
 
+    hold = masks.apply if masks is not None and masks.pairs else None
+    branched = recipe.branches and hold is None  # merged, they would fill what is held at zero
+    if branched:
+        branches.attach(net)
     shared = Hands(net, feed.engine) if hands_suited(recipe) else net
 
     def loss(x: Tensor, y: Tensor, drawn: StepDraw) -> dict[str, Tensor]:
@@ -87,7 +92,6 @@ def train_network(
         loss = teacher.labels * labels + teacher.weight * imitation
         return {"loss": loss, "labels": labels, "imitation": imitation}
 
-    hold = masks.apply if masks is not None and masks.pairs else None
     training = Training(name, net, loss, recipe, feed, splits.train, run, draw=nothing, after=hold)
     if seconds is not None:
         training = planned(training, seconds)
@@ -102,6 +106,8 @@ def train_network(
     if head:
         net.detach_auxiliary()  # type: ignore[operator]
     settle_norms(net, feed, splits)
+    if branched:
+        branches.detach(net, calibration(feed, splits))
     return history
 
 

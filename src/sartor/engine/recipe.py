@@ -39,6 +39,7 @@ class Recipe:
     clip: float = 5.0  # largest gradient norm; 0 switches clipping off
     augment: Strength = "standard"
     whiten: bool = False  # whether the first convolution of a fresh network whitens patches, and stays (`whitening.py`)
+    branches: bool = False  # whether convolutions have branches beside them while they are trained (`branches.py`)
     small: float = 1.0  # share of their side that images have at first; they grow (`growth.py`)
     mix: float = 0.0  # share of the images that are mixed with others, half by cut-mix, half by mix-up
     mixed: bool = False  # bfloat16 on a CPU too, where it has instructions for it (`half.py`); a GPU always mixes

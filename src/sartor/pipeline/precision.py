@@ -126,7 +126,7 @@ def _tuned(cut: Cut) -> Small:
     c.run.log(f"8 bits lose more than {LOSS} points: the network is trained for {epochs} more epochs as in 8 bits")
     recipe = replace(
         c.train, epochs=epochs, lr=_SLOWLY * c.train.lr, last_lr=0.0, warmup=0.0, cycles=1, mix=0.0, auxiliary=0.0,
-        augment="light", muon=0.0, small=1.0, mixed=False,
+        augment="light", muon=0.0, small=1.0, mixed=False, branches=False,
     )  # fmt: skip  # small steps of plain descent, in which only what 8 bits round is rounded
     with rounding(net):
         train_network(net, None, recipe, c.feed, c.splits, run, f"int8-{cut.phase(chosen(run))}", masks)

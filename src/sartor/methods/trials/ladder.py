@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, final
@@ -29,17 +29,20 @@ from sartor.runs.schema import Gauged, Pace, Trial, TrialsFile
 from sartor.solvers import cheapest, solve
 from sartor.solvers.base import Problem
 
-_FEWEST, _MOST, _LAST = 6, 64, 3  # networks of the first rung, and of the last
+_FEWEST, _MOST = 4, 64  # networks of the first rung
+_LAST, _PAIR = 3, 6  # and of the last one: two where the first has fewer than six
 _BY_RIGHT = 0.75  # of the first rung, at most, are well-known networks
-_STEPS = 80  # a shorter training tells little,
+_STEPS = 64  # a shorter training tells little,
 _ENOUGH = 150.0  # and a network of fewer steps in the end, per root of its seconds, does worse than a smaller one;
 _LOOKS = 3  # how often faster networks are looked for, if trainings would be shorter,
 _ROOM = 2.0  # among those whose step takes so many times that of the fastest, at least
 _AGAIN = 0.8  # what is left of such a limit, if it is worth another one
 _LADDER = 12  # and fewer networks need no third rung
 _SCARCE = 60  # epochs of the network that comes out, below which more of them are worth more than a better network
-_HASTE = 0.3  # of its time that the search takes at least, however few those are
-_LEARNING = 0.2  # error falls with this power of the epochs that a network has seen, while they are few
+_HASTE = 0.4  # of its time that the search takes at least, however few those are
+_LEARNING = 0.2  # error falls with this power of the epochs that a network has seen, while they are few;
+_SMALLER = 0.03  # by so much less a power, for every e times fewer multiply-accumulates than the largest one has,
+_SLOWEST = 0.05  # but with this one at least
 _DECAY = 0.4  # error falls with this power of a network's size and of the images that it has seen, roughly
 _USED = 0.85  # share of the time that is given to trainings; the rest builds, evaluates and fits
 _TIMED, _LOOKING = 5, 4.0  # networks whose steps are timed to plan the rungs, and seconds after which it is enough
@@ -97,36 +100,46 @@ class Ladder:
         way = Way(1, 0)  # a GPU's host: as it is
         if job.engine.device.type == "cpu":
             way = self.bench.fastest(self.candidates(0)[-1].arch, max(1, job.engine.cores // size))
-        batches = len(job.feed.batches(job.splits.train, self.bench.recipe.batch, "trials"))
-        together = size if job.engine.device.type == "cpu" else 1  # steps share one GPU, but not one core
         for _ in range(_LOOKS):
             self.first, self.rungs = wanted
             step, ready, speed = self._timed()
-            seconds = _USED * max(job.began + (job.seconds or 0.0) - time.monotonic(), 0.5 * (job.seconds or 0.0))
-            last = self.rest / (batches * step)  # epochs of the network that comes out
-            # Where those are few, more of them are worth more than a better network.
-            seconds = float(job.engine.agree(seconds * np.clip(last / _SCARCE, _HASTE, 1.0)))
+            left = max(job.began + (job.seconds or 0.0) - time.monotonic(), 0.5 * (job.seconds or 0.0))
+            steps = partial(self._steps, _USED * float(job.engine.agree(left)), ready, size)
             fewest = self.first if given else _FEWEST
-            while (steps := self._steps(seconds, step / together, ready, size)) < _STEPS and self.first > fewest:
+            while steps(step) < _STEPS and self.first > fewest:
                 self.first -= 1
                 self.rungs = min(self.rungs, 3 if self.first >= _LADDER else 2)
             # Given more time, a larger network and more steps are best, each by its root.
-            longest = min(self.rest**0.5 / _ENOUGH, step * steps / _STEPS if steps < _STEPS else np.inf)
+            longest = self.rest**0.5 / _ENOUGH
+            if steps(step) < _STEPS:
+                shorter = step * np.geomspace(1.0, 0.01, 200)
+                longest = min(longest, next((float(s) for s in shorter if steps(s) >= _STEPS), float(shorter[-1])))
             if given or not self._faster(speed * longest):
                 break
-        epochs = steps / batches
+        epochs = steps(step) / self.batches
+        last = self.rest / (self.batches * step)  # epochs of the network that comes out
         behind = min(1.0, epochs * GROWTH ** ((self.rungs - 1) / 2) / last)  # at the middle rung
-        # Beside others on a GPU a network's own speed cannot be seen.
-        power, seconds = 0.0 if size > 1 and together == 1 else float(behind**_DECAY), 0.0
         if job.engine.device.type == "cpu":  # a trial has the cores of one process, the last training those of all
-            seconds = size * self.rest
-        self.pace = Pace(step, power, *way, seconds)
+            self.pace = Pace(step, float(behind**_DECAY), *way, size * self.rest)
+        else:  # beside others on a GPU a network's own speed cannot be seen
+            self.pace = Pace(step, 0.0 if size > 1 else float(behind**_DECAY), *way)
         return epochs
 
-    def _steps(self, seconds: float, step: float, ready: float, size: int) -> float:
-        """Steps of a training of the first rung, so that all rungs take these seconds; one at least."""
+    def _steps(self, whole: float, ready: float, size: int, step: float) -> float:
+        """Steps of a training of the first rung, if one takes so long, so that all rungs take the search's time.
+
+        Where the network that comes out sees its images for few epochs, that is less than the `whole` of it: more
+        epochs are then worth more than a better network.
+        """
+        seconds = whole * float(np.clip(self.rest / (self.batches * step) / _SCARCE, _HASTE, 1.0))
         left = seconds - ready * (1 if size > 1 else _starts(self.first, self.rungs))
-        return max(1.0, left / step / _units(self.first, self.rungs))
+        together = size if self.job.engine.device.type == "cpu" else 1  # steps share one GPU, but not one core
+        return max(1.0, left / (step / together) / _units(self.first, self.rungs))
+
+    @cached_property
+    def batches(self) -> int:
+        """Steps of an epoch."""
+        return len(self.job.feed.batches(self.job.splits.train, self.bench.recipe.batch, "trials"))
 
     def _timed(self) -> tuple[float, float, float]:
         """A typical network's seconds a step, those before its first one, and the work of a second, if counted."""
@@ -287,12 +300,17 @@ class Ladder:
     def _left(self, trial: Trial) -> float:
         """What is left of its errors at the end: they fall with a power of the epochs, until those are many.
 
-        So of two networks that did as well the faster one promises more, while time is what it lacks.
+        So of two networks that did as well the faster one promises more while time is scarce, and the larger one, since
+        a small network has soon learnt what it can.
         """
         if self.pace is None or not self.pace.last or not trial.epochs:
             return 1.0
+        learning, macs = _LEARNING, self.job.macs
+        if macs is not None:
+            most = max(macs(Arch(t.picks)) for t in (*self.trials, trial))
+            learning = max(_SLOWEST, learning + _SMALLER * float(np.log(macs(Arch(trial.picks)) / most)))
         epochs = min(self.pace.last / trial.seconds * trial.epochs, _SCARCE)
-        return float(max(1.0, epochs / trial.epochs) ** -_LEARNING)
+        return float(max(1.0, epochs / trial.epochs) ** -learning)
 
     def _luck(self, trial: Trial) -> float:
         """The variance of what a trial promises that comes from which images judged it, and from its training."""
@@ -396,7 +414,8 @@ class Ladder:
 
 def _size(first: int, rung: int) -> int:
     """Networks of a rung: a third of those below, half of them new."""
-    return max(min(_LAST, first), round(first / float(GROWTH) ** rung))
+    least = first if not rung else _LAST if first >= _PAIR else 2
+    return max(min(least, first), round(first / float(GROWTH) ** rung))
 
 
 def _starts(first: int, rungs: int) -> int:
