@@ -199,6 +199,13 @@ def test_of_every_family_the_largest_landmarks_inside():
     macs = Quadratic(SIZES, 0.0, {0: np.where(np.arange(SIZES[0]) == 2, 9.0, 3.0)})
     found = largest(archs, [LIMIT], macs)
     assert list(found) == ["res2-s1", "mobilev2-w8-s1", "mobilev3-w8-s1", "res8-w4-s2"]
+    close = Quadratic(
+        SIZES, 0.0, {0: np.where(np.arange(SIZES[0]) == 2, 9.0, np.where(np.arange(SIZES[0]) == 6, 7.5, 3.0))}
+    )
+    work = Quadratic(SIZES, 0.0, {0: np.where(np.arange(SIZES[0]) == 6, 1.0, 2.0)})
+    assert next(iter(largest(archs, [LIMIT], close))) == "res2-s1"
+    assert next(iter(largest(archs, [LIMIT], close, work=work))) == "res6-s1"  # about as large, and half the work
+    assert next(iter(largest(archs, [LIMIT], macs, work=work))) == "res2-s1"  # three times as large
     assert next(iter(largest(archs, [LIMIT], None))) == "res6-s1"  # where nothing is counted, the dearest
     assert largest({"res9-s1": archs["res9-s1"]}, [LIMIT], None) == {}
 

@@ -15,6 +15,7 @@ from sartor.core.quadratic import Array, Limit, Quadratic
 
 _SWEEPS = 6  # over all choices, from one network to the next
 _FAMILY = re.compile(r"(.*?v\d+|[A-Za-z]+).*?(-s\d+)?$")  # mobilenetv2-w24-s1, resnet14-w16-s2
+_ABOUT = 0.8  # of the largest one's multiply-accumulates
 _PULL = 20.0  # how much likelier a network is that uses its budget: e^2 between nine tenths and all of it
 
 
@@ -55,21 +56,29 @@ def draw(
 
 def largest(
     landmarks: Mapping[str, Arch], limits: Sequence[Limit], macs: Quadratic | None,
-    fits: Callable[[Arch], bool] | None = None,
+    fits: Callable[[Arch], bool] | None = None, work: Quadratic | None = None,
 ) -> dict[str, Arch]:  # fmt: skip
     """Of every family of well-known networks the largest inside the limits (or `fits`) for each stride of its stem.
 
     One of every family comes before another of any. A family is how names begin, a stride how they may end. The largest
     by what is computed, where that is counted, not by what it costs: inside a latency that is a wide network, where the
-    dearest is a deep one.
+    dearest is a deep one. Where the `work` of a training step counts too, of those that compute about as much the one
+    with the least: wide and shallow, it learns faster.
     """
-    families: dict[str, dict[str, tuple[float, str]]] = {}
+    families: dict[str, dict[str, list[tuple[float, float, str]]]] = {}
     for name, arch in landmarks.items():
         share = float(usage(limits, np.array([arch.picks]))[0])
         if share <= 1 if fits is None else fits(arch):
             found = _FAMILY.match(name)
             word, stem = (found[1], found[2] or "") if found else (name, "")
-            family, mine = families.setdefault(word, {}), (share if macs is None else macs(arch), name)
-            family[stem] = max(mine, family.get(stem, mine))
-    ranks = [sorted(family.values(), reverse=True) for family in families.values()]
+            one = share if macs is None else macs(arch), 0.0 if work is None else -work(arch), name
+            families.setdefault(word, {}).setdefault(stem, []).append(one)
+    ranks = [sorted((_chosen(alike) for alike in family.values()), reverse=True) for family in families.values()]
     return {name: landmarks[name] for rank in zip_longest(*ranks) for _, name in filter(None, rank)}
+
+
+def _chosen(alike: Sequence[tuple[float, float, str]]) -> tuple[float, str]:
+    """Of networks, each with its size and how little work it is: of those about as large as the largest the least."""
+    most = max(size for size, _, _ in alike)
+    _, size, name = max((ease, size, name) for size, ease, name in alike if size >= _ABOUT * most)
+    return size, name

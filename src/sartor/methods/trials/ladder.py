@@ -271,7 +271,7 @@ class Ladder:
             return inside(self.limits, arch, amounts)
 
         known = {name: canonical(space.choices, arch) for name, arch in space.landmarks(job.task).items()}
-        return largest(known, self.limits, job.macs, fits)
+        return largest(known, self.limits, job.macs, fits, self.work if self.most is not None else None)
 
     def _gauge(self) -> None:
         """Measure well-known networks that are just outside by prediction, the largest of every family first.
