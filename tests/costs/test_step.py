@@ -6,13 +6,13 @@ from torch import nn
 from sartor.core.registry import COSTS
 from sartor.core.task import Task
 from sartor.costs.macs import Macs
-from sartor.costs.step import _WRITTEN, Step
+from sartor.costs.step import _GROUPED, _WRITTEN, Step
 from sartor.spaces.edge import Edge
 
 
 def test_it_counts_what_is_computed_and_what_is_written():
     net = nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3, 1, 1, groups=8))
-    assert Step().of(net, (3, 8, 8)) == 8 * 16 * 27 + 8 * 16 * 9 + _WRITTEN * (8 * 16 + 8 * 16)
+    assert Step().of(net, (3, 8, 8)) == 8 * 16 * 27 + 8 * 16 * 9 + (_WRITTEN + _GROUPED) * 8 * 16
 
 
 def test_a_network_is_the_sum_of_its_parts():
