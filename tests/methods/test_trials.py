@@ -425,6 +425,23 @@ def test_well_known_networks_that_are_just_outside_by_prediction_are_measured(tm
     assert all(macs(c.arch) <= high for c in outside.candidates(0))
 
 
+def test_a_network_from_elsewhere_is_tried_first_however_slowly_it_is_trained(tmp_path):
+    """It knows most already: the limit on the work of a step, which is for networks that begin anew, is not its own."""
+    job = tiny.job(tmp_path, space="edge")
+    job = replace(job, macs=Macs().table(job.space, job.task).form)
+    made = ladder.Ladder(job, Trials(epochs=1).recipe(1), 1, 8, 2, 1, 0.5)
+    work, known = Step().table(job.space, job.task).form, job.space.heaviest
+    made.work, made.most = work, 0.3 * work(known)
+    told = known.named(job.space.choices)
+    made.job = replace(job, origin=SimpleNamespace(told=(told,)))
+    first, *others = made.candidates(0)
+    assert first.arch == canonical(job.space.choices, known) and first.name == "start"
+    assert others and all(work(c.arch) <= made.most for c in others)
+    least = min(job.macs(arch) for arch in job.space.alike(told))  # of all frames
+    made.job = replace(made.job, limits=(Limit("macs", job.macs, high=0.9 * least),))
+    assert all(c.name != "start" for c in made.candidates(0))  # but the budgets are
+
+
 def test_a_late_search_that_tried_three_networks_still_has_a_score(tmp_path, monkeypatch):
     paced(monkeypatch, 0.01)
     job = replace(tiny.job(tmp_path), seconds=100.0)

@@ -233,11 +233,11 @@ class Ladder:
 
     def _first(self) -> list[Candidate]:
         """The largest landmarks inside the limits, and random networks."""
-        space, limits = self.job.space, self.limits
+        space = self.job.space
         found = {arch: name for name, arch in list(self._landmarks().items())[: round(_BY_RIGHT * self.first)]}
         known = (a for told in self.job.origin.told for a in space.alike(told)) if self.job.origin is not None else ()
-        first = next((a for a in known if all(limit.holds(a) for limit in limits)), None)
-        if first is not None:  # the one that knows most already
+        first = next((a for a in known if all(limit.holds(a) for limit in self.job.limits)), None)
+        if first is not None:  # the one that knows most already; it needs fewer epochs than others
             found = {canonical(space.choices, first): "start"} | found
         others = [arch for arch in self._drawn() if arch not in found]
         landmarks = [Candidate(arch, "landmark", name) for arch, name in found.items()]
