@@ -348,8 +348,8 @@ def _paced(tmp_path, monkeypatch, seconds, slowest):
     """Ladders, of a job in which work is counted or not, on a machine whose steps take as long as they are work."""
     job = replace(tiny.job(tmp_path, space="edge"), seconds=seconds)
     macs, work = (cost.table(job.space, job.task).form for cost in (Macs(), Step()))
-    whole = work(job.space.heaviest)
-    monkeypatch.setattr(Bench, "pace", lambda self, arch: (slowest * work(arch) / whole, 0.0))
+    most = solve(Problem(work, job.limits)).score
+    monkeypatch.setattr(Bench, "pace", lambda self, arch: (slowest * work(arch) / most, 0.0))
 
     def made(name, **known):
         run = type(job.run)(tmp_path / name, job.run.reporter)
@@ -374,7 +374,7 @@ def test_networks_that_would_see_too_few_steps_in_the_end_are_not_tried(tmp_path
     _, fast, work = _paced(tmp_path, monkeypatch, 100.0, 10.0 / ladder._ENOUGH / last)
     slowest = max(work(c.arch) for c in fast.candidates(0))
     assert (fast.most is None) is (last > 1)
-    assert last * work(fast.job.space.heaviest) / slowest > 0.99
+    assert last * solve(Problem(work, fast.job.limits)).score / slowest > 0.99
 
 
 @pytest.mark.parametrize(("last", "promised"), [(0.0, (40.0, 40.0)), (20.0, (62.1, 56.5)), (2000.0, (73.5, 73.5))])
