@@ -14,17 +14,20 @@ from sartor.core.errors import BadInput
 from sartor.core.quadratic import Limit, Quadratic
 from sartor.costs.macs import Macs
 from sartor.costs.step import Step
+from sartor.data.base import Splits
+from sartor.engine import checkpoint
 from sartor.engine.device import Way
 from sartor.insight.ranking import quality
 from sartor.methods.base import Gauge, start_file
 from sartor.methods.trials import PLUGIN as Trials
-from sartor.methods.trials import bench, ladder
+from sartor.methods.trials import bench, field, ladder, schedule
 from sartor.methods.trials.bench import Bench
 from sartor.methods.trials.crew import Crew
 from sartor.methods.trials.design import draw, largest, usage
+from sartor.methods.trials.promise import Promises
 from sartor.predictors.likeness import fit_trials
-from sartor.runs.schema import Gauged, Trial
-from sartor.solvers import solve
+from sartor.runs.schema import Gauged, Pace, Trial
+from sartor.solvers import cheapest, solve
 from sartor.solvers.base import Problem
 
 FAMILIES = ("res", "mb_k3_e3", "mb_k3_e6", "mb_k5_e6_se")
@@ -43,7 +46,7 @@ SIZES = tuple(len(c.options) for c in CHOICES)
 def paced(monkeypatch, step):
     """Every step takes so long, on one thread as in any other way."""
     monkeypatch.setattr(bench, "seconds_per_step", lambda training, patience: step)
-    monkeypatch.setattr(bench, "fastest", lambda training, patience, cores: (step, Way(1, 1)))
+    monkeypatch.setattr(bench, "fastest", lambda training, patience, cores=None: (step, Way(1, 1)))
 
 
 def truth(picks):
@@ -152,7 +155,7 @@ def test_some_are_drawn_of_every_frame_that_has_networks_inside(tmp_path):
 
     def drawn(high):
         told = replace(job, limits=(Limit("macs", macs, high=high),))
-        return ladder.Ladder(told, Trials(epochs=1).recipe(1), 1, 12, 2, 1, 0.5)._drawn()
+        return ladder.Ladder(told, Trials(epochs=1).recipe(1), 1, 12, 2, 1, 0.5).field.drawn(12)
 
     (tmp_path / "search").mkdir(exist_ok=True)
     least = [
@@ -178,7 +181,7 @@ def test_small_images_are_seen_whole_where_the_budget_has_room(tmp_path):
         run = type(job.run)(tmp_path / name, job.run.reporter)
         told = replace(job, space=space, task=task, run=run, limits=(Limit("macs", macs, high=high),), macs=macs)
         return {
-            sides[c.arch.picks[0]] for c in ladder.Ladder(told, Trials(epochs=1).recipe(1), 1, 12, 2, 1, 0.5)._first()
+            sides[c.arch.picks[0]] for c in ladder.Ladder(told, Trials(epochs=1).recipe(1), 1, 12, 2, 1, 0.5)._first(12)
         }
 
     only = Limit(
@@ -216,11 +219,10 @@ def climbed(tmp_path_factory):
     return path, search(path)
 
 
-def search(path, **more):
+def search(path, high=20.0, **more):
     job = tiny.job(path, space="mobile")
     form = Quadratic(job.space.sizes, 0.0, {i: np.arange(float(n)) for i, n in enumerate(job.space.sizes)})
-    limits = (Limit("price", form, high=20.0),)
-    job = replace(job, limits=limits)
+    job = replace(job, limits=(Limit("price", form, high=high),))
     return job, Trials(**{"networks": 6, "rungs": 2, "epochs": 1, "batch": 16, **more}).search(job)
 
 
@@ -312,10 +314,11 @@ def test_where_steps_are_slow_there_are_fewer_trials_rather_than_shorter_ones(
     paced(monkeypatch, step)
     job = replace(tiny.job(tmp_path), seconds=100.0)
     made = ladder.Ladder(job, Trials(epochs=0).recipe(0), 0, 0, 3, 1, 0.5)
+    made = made.schedule
     assert (made.first, made.rungs) == (networks, rungs)
     steps = made.epochs * len(job.feed.batches(job.splits.train, 64, "trials"))
-    assert steps >= ladder._STEPS or networks == ladder._FEWEST
-    assert steps * step * ladder._units(networks, rungs) <= 86  # all rungs inside the search's time
+    assert steps >= schedule._STEPS or networks == schedule._FEWEST
+    assert steps * step * made.units <= 86  # all rungs inside the search's time
 
 
 @pytest.mark.parametrize("last", [50, 5])  # epochs of the median network in the end
@@ -335,10 +338,10 @@ def test_trials_favour_the_network_that_is_best_in_the_end(tmp_path, monkeypatch
     sizes = np.geomspace(0.01, 100.0, 2001)
 
     def best(share):
-        return sizes[np.argmin(sizes**-ladder._DECAY + share**-ladder._DECAY)]
+        return sizes[np.argmin(sizes**-schedule._DECAY + share**-schedule._DECAY)]
 
-    assert epochs(1.0) == pytest.approx(made.epochs)
-    share = np.array([epochs(size) for size in sizes]) * bench.GROWTH ** ((made.rungs - 1) / 2) / last
+    assert epochs(1.0) == pytest.approx(made.schedule.epochs)
+    share = np.array([epochs(size) for size in sizes]) * bench.GROWTH ** ((made.schedule.rungs - 1) / 2) / last
     assert best(1 / sizes) == pytest.approx(1.0)
     assert best(share[1000] / sizes) < 0.6  # after equal times
     assert best(share) == pytest.approx(1.0)
@@ -349,7 +352,7 @@ def _paced(tmp_path, monkeypatch, seconds, slowest):
     job = replace(tiny.job(tmp_path, space="edge"), seconds=seconds)
     macs, work = (cost.table(job.space, job.task).form for cost in (Macs(), Step()))
     most = solve(Problem(work, job.limits)).score
-    monkeypatch.setattr(Bench, "pace", lambda self, arch: (slowest * work(arch) / most, 0.0))
+    monkeypatch.setattr(Bench, "pace", lambda self, arch, patience: (slowest * work(arch) / most, 0.0))
 
     def made(name, **known):
         run = type(job.run)(tmp_path / name, job.run.reporter)
@@ -360,37 +363,104 @@ def _paced(tmp_path, monkeypatch, seconds, slowest):
 
 def test_where_even_the_fewest_trials_would_be_too_short_faster_networks_are_tried(tmp_path, monkeypatch):
     slow, fast, work = _paced(tmp_path, monkeypatch, 100.0, 20.0)
-    assert slow.most is None
-    assert fast.most is not None
-    assert fast.epochs > 2 * slow.epochs
+    assert slow.field.most is None
+    assert fast.field.most is not None
+    assert fast.schedule.epochs > 2 * slow.schedule.epochs
     tried = fast.candidates(0)
-    assert max(work(c.arch) for c in tried) <= fast.most < max(work(c.arch) for c in slow.candidates(0))
+    assert max(work(c.arch) for c in tried) <= fast.field.most < max(work(c.arch) for c in slow.candidates(0))
     assert ladder.Ladder(fast.job, Trials(epochs=0).recipe(0), 0, 0, 3, 1, 0.5).candidates(0) == tried  # resumed
 
 
 @pytest.mark.parametrize("last", [1.5, 0.05])  # steps of the largest network in the end, in such that are enough
 def test_networks_that_would_see_too_few_steps_in_the_end_are_not_tried(tmp_path, monkeypatch, last):
-    monkeypatch.setattr(ladder, "_STEPS", 1e-9)  # trials are long enough
-    _, fast, work = _paced(tmp_path, monkeypatch, 100.0, 10.0 / ladder._ENOUGH / last)
+    monkeypatch.setattr(schedule, "_STEPS", 1e-9)  # trials are long enough
+    _, fast, work = _paced(tmp_path, monkeypatch, 100.0, 10.0 / schedule._ENOUGH / last)
     slowest = max(work(c.arch) for c in fast.candidates(0))
-    assert (fast.most is None) is (last > 1)
+    assert (fast.field.most is None) is (last > 1)
     assert last * solve(Problem(work, fast.job.limits)).score / slowest > 0.99
 
 
 @pytest.mark.parametrize(("last", "promised"), [(0.0, (40.0, 40.0)), (20.0, (62.1, 56.5)), (2000.0, (73.5, 73.5))])
-def test_of_two_that_did_as_well_the_faster_promises_more_while_time_is_scarce(tmp_path, monkeypatch, last, promised):
+def test_of_two_that_did_as_well_the_faster_promises_more_while_time_is_scarce(last, promised):
     """20 seconds are ten epochs of one and five of the other; beyond sixty more of them count for nothing."""
-    paced(monkeypatch, 0.01)
-    job = replace(tiny.job(tmp_path), seconds=100.0)
-    made = ladder.Ladder(job, Trials(epochs=0).recipe(0), 0, 0, 3, 1, 0.5)
-    made.pace = replace(made.pace, last=last)
-    fast, slow = (Trial(job.space.smallest.picks, 0, 40.0, seconds, 1.0, "drawn") for seconds in (2.0, 4.0))
-    found = tuple(made._promised(t) for t in (fast, slow))
+    read = Promises(10.0, Splits(*[np.arange(1000)] * 3), 2, Pace(0.01, 1.0, 1, 1, last), None, 1.0)
+    fast, slow = (Trial((0,), 0, 40.0, seconds, 1.0, "drawn") for seconds in (2.0, 4.0))
+    found = tuple(read.accuracy(t) for t in (fast, slow))
     assert found == pytest.approx(promised, abs=0.05)
-    luck = [made._luck(t) for t in (fast, slow)]
-    made.pace = replace(made.pace, last=0.0)
-    plain = made._luck(fast)
-    assert luck == pytest.approx([((100 - p) / 60) ** 2 * plain for p in found])  # it shrinks as errors do
+    plain = replace(read, pace=None).luck(fast)
+    luck = [((100 - p) / 60) ** 2 * plain for p in found]
+    assert [read.luck(t) for t in (fast, slow)] == pytest.approx(luck)  # it shrinks as errors do
+
+
+def test_a_network_that_only_guesses_promises_nothing():
+    read = Promises(10.0, Splits(*[np.arange(1000)] * 3), 2, Pace(0.01, 1.0, 1, 1, 2000.0), None, 1.0)
+    found = [read.accuracy(Trial((0,), 0, right, 1.0, 1.0, "drawn")) for right in (5.0, 10.0, 11.0, 12.0, 40.0)]
+    assert found[:2] == [5.0, 10.0]
+    assert 11.0 < found[2] < found[3] < found[4]
+    assert found[2] < 35.0  # with nothing but luck to go by, it would be 60
+
+
+def test_weights_are_there_for_every_network_that_goes_on_from_them(tmp_path, monkeypatch):
+    """Also for one that skipped a rung; afterwards only those of the last rung are."""
+
+    def measure(self, work):
+        files = [bench.trial_file(self.path, t.picks, t.rung) for t in (work.before,) if t]
+        assert all(f.is_file() for f in files)
+        luck.append(len(luck))
+        checkpoint.save(bench.trial_file(self.path, work.arch.picks, work.rung), {"net": {}, "epoch": 1})
+        right = float(np.random.default_rng((len(luck), seed)).uniform(40, 60))
+        return Trial(work.arch.picks, work.rung, right, 1.0, 3.0**work.rung, work.why)
+
+    monkeypatch.setattr(Bench, "measure", measure)
+    skipped = 0
+    for seed in range(3):
+        luck = []
+        _, found = search(tmp_path / str(seed), high=2.0, networks=12, rungs=3)
+        trials = [(tuple(t["picks"]), t["rung"]) for t in found.facts["trials"]]
+        assert [r for _, r in trials] == [0] * 12 + [1] * 4 + [2] * 3
+        skipped += sum((p, 0) in trials and (p, 1) not in trials for p, r in trials if r == 2)
+        assert len(list((tmp_path / str(seed) / "search").glob("*.checkpoint.safetensors"))) == 3
+    assert skipped
+
+
+@pytest.mark.parametrize("few", [1, 2])
+def test_a_budget_that_one_or_two_networks_meet(tmp_path, few):
+    job = tiny.job(tmp_path, space="mobile")
+    form = Quadratic(job.space.sizes, 0.0, {i: np.arange(float(n)) for i, n in enumerate(job.space.sizes)})
+    if few == 2:
+        form = form + Quadratic(job.space.sizes, 0.0, {1: np.where(np.arange(job.space.sizes[1]) == 1, -1.0, 0.0)})
+    job = replace(job, limits=(Limit("price", form, high=0.0),))
+    found = Trials(networks=6, rungs=2, epochs=1, batch=16).search(job)
+    assert len({tuple(t["picks"]) for t in found.facts["trials"]}) == few
+    assert solve(Problem(found.score, job.limits)).proven
+    assert found.quality is None
+
+
+def test_limits_of_the_search_itself_always_leave_networks(tmp_path, monkeypatch):
+    """However little work a step may be, whatever the budget, and without a search for the very largest network."""
+    job = tiny.job(tmp_path, space="edge")
+    macs = Macs().table(job.space, job.task).form
+    least = cheapest(macs).value
+    monkeypatch.setattr(field, "solve", lambda problem: pytest.fail("the largest is a subset-sum problem"))
+    fields = []
+    for times in (1.0, 1.3, 4.0, 16.0, np.inf):
+        told = replace(job, macs=macs, limits=(Limit("macs", macs, high=times * least),) if times < np.inf else ())
+        fields.append(field.Field(told))
+    assert {f.whole is None for f in fields} == {True, False}
+    monkeypatch.setattr(field, "solve", solve)
+    for made in fields:
+        made.hasten(1e-9)
+        found = made.drawn(4)
+        assert found and all(limit.holds(arch) for arch in found for limit in made.limits)
+
+
+def test_where_no_time_is_left_one_network_is_tried_for_a_step(tmp_path):
+    job = replace(tiny.job(tmp_path, space="edge"), seconds=1e-9)
+    job = replace(job, macs=Macs().table(job.space, job.task).form)
+    made = ladder.Ladder(job, Trials(epochs=0).recipe(0), 0, 0, 3, 1, 0.5)
+    made.climb(0)
+    assert [t.rung for t in made.trials] == [0]
+    assert made.outcome()[0].sizes == job.space.sizes
 
 
 def test_well_known_networks_that_are_just_outside_by_prediction_are_measured(tmp_path):
@@ -431,14 +501,14 @@ def test_a_network_from_elsewhere_is_tried_first_however_slowly_it_is_trained(tm
     job = replace(job, macs=Macs().table(job.space, job.task).form)
     made = ladder.Ladder(job, Trials(epochs=1).recipe(1), 1, 8, 2, 1, 0.5)
     work, known = Step().table(job.space, job.task).form, job.space.heaviest
-    made.work, made.most = work, 0.3 * work(known)
+    made.field.work, made.field.most = work, 0.3 * work(known)
     told = known.named(job.space.choices)
-    made.job = replace(job, origin=SimpleNamespace(told=(told,)))
+    made.field.job = replace(job, origin=SimpleNamespace(told=(told,)))
     first, *others = made.candidates(0)
     assert first.arch == canonical(job.space.choices, known) and first.name == "start"
-    assert others and all(work(c.arch) <= made.most for c in others)
+    assert others and all(work(c.arch) <= made.field.most for c in others)
     least = min(job.macs(arch) for arch in job.space.alike(told))  # of all frames
-    made.job = replace(made.job, limits=(Limit("macs", job.macs, high=0.9 * least),))
+    made.field.job = replace(made.field.job, limits=(Limit("macs", job.macs, high=0.9 * least),))
     assert all(c.name != "start" for c in made.candidates(0))  # but the budgets are
 
 

@@ -87,6 +87,10 @@ class Task:
         """`metric` over all images of a split."""
         return 100.0 * float(self.right(logits, labels).cpu().numpy().mean())
 
+    def guess(self, labels: Labels) -> float:
+        """`metric` of the best answer that does not look at the images."""
+        return 100.0 * float(np.bincount(np.asarray(labels, np.int64)).max()) / len(labels)
+
     def by_class(self, logits: Tensor, labels: Tensor) -> list[float | None]:
         """`metric` of the images of every class in percent; None of a class without any."""
         right, truth = self.right(logits, labels).cpu().numpy(), labels.cpu().numpy()
@@ -156,6 +160,11 @@ class MultiLabel(Task):
         """The mean over the labels of the area under precision and recall; labels that no image has are left out."""
         shown = [value for value in self.by_class(logits, labels) if value is not None]
         return float(np.mean(shown)) if shown else 0.0
+
+    def guess(self, labels: Labels) -> float:
+        """The mean share of the images that have a label: the area under a constant answer's precision and recall."""
+        shares = (labels > 0.5).mean(0)
+        return 100.0 * float(shares[shares > 0].mean()) if (shares > 0).any() else 0.0
 
     def by_class(self, logits: Tensor, labels: Tensor) -> list[float | None]:
         """The area under precision and recall of every label in percent."""

@@ -62,7 +62,7 @@ def fit_trials(
     `luck` is the variance that each measurement is known to have at least: without it a few are explained to the last
     digit, and networks that nobody tried are promised wonders.
     """
-    index, y, sizes = check_samples(picks, targets, choices)
+    index, y, sizes = check_samples(picks, targets, choices, least=1)
     rung = np.asarray(rungs, np.int64)
     z, kernels = _one_hot(index, choices), np.concatenate([likenesses(choices, parse), trends(choices, parse)])
     scale, middle = float(np.std(y)) or 1.0, float(np.mean(y))

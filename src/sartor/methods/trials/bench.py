@@ -93,23 +93,23 @@ class Bench:
         name = f"{tag(arch.picks)}-{rung}"
         return Training(name, net, loss, self.recipe, self.feed, self.splits.train, run, draw=nothing), net
 
-    def fastest(self, arch: Arch, cores: int) -> Way:
+    def fastest(self, arch: Arch, cores: int, patience: float = _PATIENCE) -> Way:
         """The way in which so many cores train a network fastest; the engine goes on in it."""
         engine = self.feed.engine
-        way: Way = engine.agree(fastest(self.training(arch, 0)[0], _PATIENCE, cores)[1])
+        way: Way = engine.agree(fastest(self.training(arch, 0)[0], min(patience, _PATIENCE), cores)[1])
         engine.use(way)
         return way
 
-    def pace(self, arch: Arch) -> tuple[float, float]:
+    def pace(self, arch: Arch, patience: float = _PATIENCE) -> tuple[float, float]:
         """Seconds of a network's step, and those before the first one that is as fast as all later ones."""
-        begin = time.monotonic()
-        step = seconds_per_step(self.training(arch, 0)[0], _PATIENCE)
+        begin, patience = time.monotonic(), min(patience, _PATIENCE)
+        step = seconds_per_step(self.training(arch, 0)[0], patience)
         step, taken = self.feed.engine.agree((step, time.monotonic() - begin))
-        return step, max(0.0, taken - _PATIENCE)
+        return step, max(0.0, taken - patience)
 
     def measure(self, work: Work) -> Trial:
         """Train and judge; a network that diverges is worth nothing."""
-        engine, splits, before, start = self.feed.engine, self.splits, work.before, time.monotonic()
+        engine, splits, before = self.feed.engine, self.splits, work.before
         if work.pace is not None and work.pace.threads:
             engine.use(Way(work.pace.hands, work.pace.threads))
         training, net = self.training(work.arch, work.rung)
@@ -117,14 +117,16 @@ class Bench:
             net.load_state_dict(checkpoint.load(trial_file(self.path, before.picks, before.rung))["net"])
         done = before.epochs if before else 0.0
         first = done / GROWTH**before.rung if before else self._epochs(work, training)
+        start = time.monotonic()
         length = Length(first * GROWTH**work.rung - done, None if self.seconds is None else start + self.seconds)
+        seconds = before.seconds if before else 0.0
         try:
             fit(replace(training, length=length))
+            seconds += float(engine.agree(time.monotonic() - start))
             judges = self.feed.seeds.rng("judges").permutation(splits.val)
             right = accuracy(net, self.feed, judges[: judged(splits.val, work.last)])
         except Diverged:
             right = 0.0
-        seconds = float(engine.agree(time.monotonic() - start)) + (before.seconds if before else 0.0)
         name = work.name or (before.name if before else "")
         return Trial(work.arch.picks, work.rung, right, seconds, done + length.end, work.why, name)
 

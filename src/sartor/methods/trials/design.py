@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sartor.core.arch import Arch, Choice, active, canonical
 from sartor.core.quadratic import Array, Limit, Quadratic
 
-_SWEEPS = 6  # over all choices, from one network to the next
+_SWEEPS = 4  # over all choices, from one network to the next
 _FAMILY = re.compile(r"(.*?v\d+|[A-Za-z]+).*?(-s\d+)?$")  # mobilenetv2-w24-s1, resnet14-w16-s2
 _ABOUT = 0.8  # of the largest one's multiply-accumulates
 _PULL = 20.0  # how much likelier a network is that uses its budget: e^2 between nine tenths and all of it
@@ -37,17 +37,21 @@ def draw(
     """`count` different networks inside the limits, or all that are met, likelier the more of a budget they use.
 
     Gibbs sampling from `start`, which must be inside: one choice after the other is drawn anew among the options that
-    leave the network inside. Uniform draws would not do: of a wide space hardly any lies inside a tight budget.
+    leave the network inside, as it is or with another choice changed at random, since where the budget is used up
+    nothing can grow unless something else shrinks. Uniform draws would not do: of a wide space hardly any lies inside a
+    tight budget.
     """
     picks, found = np.array(start.picks, np.int64), dict[Arch, None]()
     for _ in range(4 * count):
         for i in (int(c) for _ in range(_SWEEPS) for c in rng.permutation(len(choices))):
             if active(choices[i], picks.tolist()):
-                options = np.repeat(picks[None], len(choices[i].options), 0)
-                options[:, i] = np.arange(len(options))
+                other = int(rng.integers(len(choices)))
+                options = np.repeat(picks[None], 2 * len(choices[i].options), 0)
+                options[len(choices[i].options) :, other] = rng.integers(len(choices[other].options))
+                options[:, i] = np.tile(np.arange(len(choices[i].options)), 2)
                 share = usage(limits, options)
                 weight = np.where(share <= 1 + 1e-9, np.exp(_PULL * np.minimum(share, 1.0)), 0.0)
-                picks[i] = rng.choice(len(options), p=weight / weight.sum())
+                picks = options[rng.choice(len(options), p=weight / weight.sum())]
         found[canonical(choices, Arch(tuple(picks.tolist())))] = None
         if len(found) == count:
             break

@@ -82,12 +82,12 @@ class Trials(Method):
         share = self.share_on(job.engine.device.type)
         ladder = Ladder(job, self.recipe(0), self.epochs, self.networks, self.rungs, self.processes, share)
         with closing(ladder):
-            for rung in range(ladder.rungs):
+            for rung in range(ladder.schedule.rungs):
                 ladder.climb(rung)
         score, trials, held_out = ladder.outcome()
         found = None
         if held_out is not None:
             found = quality(held_out["predicted"], held_out["measured"], job.seeds.rng("bootstrap"))
-        facts = {"trials": encode(trials), "held_out": held_out, "most": ladder.most}
-        facts["gauged"] = encode(tuple(ladder.gauged.values()))
+        facts = {"trials": encode(trials), "held_out": held_out, "most": ladder.field.most}
+        facts["gauged"] = encode(tuple(ladder.field.gauged.values()))
         return Found(score, f"% {job.task.outcome}", found, facts, ladder.starts())
