@@ -227,8 +227,7 @@ def test_a_network_that_replaces_another_is_trained_half_as_long_at_least(tmp_pa
     run, said = Run(tmp_path), []
     monkeypatch.setattr(training, "chosen", lambda run: Arch((0,)))
     clock = SimpleNamespace(seconds=100.0, left=0.0)
-    asked = SimpleNamespace(precision="float32")
-    context = SimpleNamespace(clock=clock, run=SimpleNamespace(log=said.append), options=asked)
+    context = SimpleNamespace(clock=clock, run=SimpleNamespace(log=said.append), ending=12.0)
     cut = SimpleNamespace(run=run, context=context, phase=lambda arch: "network-b")
     assert training._left(cut) == pytest.approx(10)  # a tenth of the time, where the search took too long
     run.write("search/network-a.plan.json", {"seconds": 60.0})

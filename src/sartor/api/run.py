@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from sartor.api.result import Result, load
 from sartor.core.errors import BadInput
+from sartor.core.threads import sleep_while_waiting
 
 if TYPE_CHECKING:
     from torch import nn
@@ -76,6 +77,7 @@ def fit(
     search and the network, where they prove better than fresh ones. `logger` says where curves go:
     tensorboard, mlflow, wandb or none. The same call resumes an interrupted run.
     """
+    sleep_while_waiting()
     from sartor.pipeline.options import default_folder, from_mapping
     from sartor.pipeline.order import fit as run
     from sartor.runs.progress import Reporter
@@ -117,6 +119,7 @@ def solve(
     A run with a space, method or cost from outside Sartor names code in its files, which is imported only where
     `trust_code` says that it may be.
     """
+    sleep_while_waiting()
     from sartor.pipeline.order import solve as start
     from sartor.runs.progress import Reporter
 
@@ -172,6 +175,7 @@ def compress(
     for `fit`. Budgets as there, or as shares of the given network: ``compress(net, "photos/", latency="2ms",
     macs="40%")``. The other options are those of `sartor.compression.options.Compression`.
     """
+    sleep_while_waiting()
     from sartor.compression.given import default_folder, inherited
     from sartor.compression.options import from_mapping
     from sartor.compression.order import compress as run
@@ -213,6 +217,7 @@ def compare(
     trained by the same engine on the same images, all together for `time` ("5min"; a number is seconds), by default
     each as long as the run's network was. The same call resumes; the run's report shows the result.
     """
+    sleep_while_waiting()
     from sartor.pipeline.compare import compare as start
     from sartor.runs.directory import Run
     from sartor.runs.progress import Reporter

@@ -21,6 +21,7 @@ from sartor.cli.app import AsJson, Quiet, RunPath, app, given, overridden
 from sartor.cli.options import Budgets, Costs, Precision, Solver, Targets, TrustCode, among, by_target, named_budgets
 from sartor.core.errors import BadInput, SartorError
 from sartor.core.registry import METHODS, SPACES
+from sartor.core.threads import sleep_while_waiting
 from sartor.version import __version__
 
 # Importing a file of commands adds them to `app`.
@@ -274,10 +275,7 @@ def version(wanted: Annotated[bool, typer.Option("--version", help="Print the ve
 
 def main() -> None:
     """Entry point: expected errors become one message and exit code 2, Ctrl-C becomes 130, SIGTERM 143."""
-    # Read when torch is loaded: threads that wait for others sleep. Spinning ones, beside other work on the machine,
-    # make a step take ten times as long.
-    for name, value in (("OMP_WAIT_POLICY", "PASSIVE"), ("GOMP_SPINCOUNT", "0"), ("KMP_BLOCKTIME", "0")):
-        os.environ.setdefault(name, value)
+    sleep_while_waiting()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a name that the terminal cannot show must not end a run
             stream.reconfigure(errors="backslashreplace")

@@ -20,6 +20,7 @@ from rich.text import Text
 from sartor.report.files import Files
 from sartor.report.sections.headline import cautions
 from sartor.report.text import wilson
+from sartor.runs.clock import ClockFile
 from sartor.runs.codec import RunFile, encode, to_file
 from sartor.runs.progress import span
 from sartor.runs.schema import StagesFile
@@ -89,7 +90,7 @@ def certificate(path: Path, c: Certificate) -> View:
     """What was asked and what was delivered, and where to go from here."""
     yield table(("budget", "asked", "predicted", "measured", ""), [_cost(name, e) for name, e in c.costs.items()])
     gap = "not proven optimal" if c.score.gap is None else f"within {c.score.gap:.3g} of the optimum"
-    proof = "proven optimal" if c.score.proven_optimal else gap
+    proof = "proven the best by this score" if c.score.proven_optimal else gap
     told = {
         f"test {c.accuracy.metric}": f"{c.accuracy.test:.2f} % on {c.accuracy.test_images} images never searched on",
         **_without_copies(c),
@@ -117,8 +118,11 @@ def certificate(path: Path, c: Certificate) -> View:
 def _spent(files: Files) -> str:
     """Where the time went, the longest first; what took less than a second is left out."""
     listed = {name: stage.seconds for name, stage in (files.own(StagesFile) or StagesFile()).stages.items()}
+    clock, known = files.own(ClockFile), sum(listed.values())
+    whole = known if clock is None else max(known, clock.spent)
+    listed["the rest"] = whole - known
     longest = sorted(listed.items(), key=lambda item: -item[1])
-    return f"{span(sum(listed.values()))}: " + ", ".join(f"{name} {span(s)}" for name, s in longest if s >= 1)
+    return f"{span(whole)}: " + ", ".join(f"{name} {span(s)}" for name, s in longest if s >= 1)
 
 
 def _without_copies(c: Certificate) -> dict[str, str]:

@@ -213,7 +213,7 @@ def _round(job: Given, sparse: Sparse, t: int, limits: Mapping[str, float]) -> d
 
     training = Training(
         f"round-{t + 1}", sparse.net, loss, recipe, job.feed, job.splits.train, job.run,
-        extra={"prior": prior}, after=shrink, draw=nothing,
+        extra={"prior": prior}, after=shrink, draw=nothing, title=f"training, round {t + 1}",
     )  # fmt: skip
     history = fit(training)
     penalty, trained = float(prior.penalty()), accuracy(sparse.net, job.feed, job.splits.val)

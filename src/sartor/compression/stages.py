@@ -33,7 +33,8 @@ def baseline(cut: Narrowing) -> list[str]:
     history: list[Any] = []
     if epochs:
         run.log(f"the given network gets {before:.1f} % right: it is trained for {epochs} epochs first")
-        history = train_network(net, None, c.options.given_recipe(epochs), c.feed, c.splits, run, "given")
+        history = train_network(net, None, c.options.given_recipe(epochs), c.feed, c.splits, run, "given",
+                                title="training the given network")  # fmt: skip
     checkpoint.save(run.path / "search/given.safetensors", net.state_dict())
     costs = {}
     for name, cost in c.costs.items():

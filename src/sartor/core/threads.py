@@ -15,6 +15,9 @@ from threadpoolctl import threadpool_limits
 
 from sartor.core.errors import BadInput
 
+# Read when torch is loaded. Waiting threads that spin make a step take ten times as long beside other work.
+_WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -25,6 +28,12 @@ def bounded(count: int, name: str = "threads") -> int:
     if not 1 <= count <= cores:
         raise BadInput(f"{name} must be at least 1 and at most {cores}, the cores of this machine, but got {count}.")
     return count
+
+
+def sleep_while_waiting() -> None:
+    """Let threads that wait for others sleep, unless the environment says otherwise or torch is loaded already."""
+    for name, value in _WAITING.items():
+        os.environ.setdefault(name, value)
 
 
 def on_one_thread(function: Callable[P, T]) -> Callable[P, T]:

@@ -12,7 +12,6 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +75,7 @@ class Training:
     draw: Draw | None = None
     length: Length | None = None  # instead of the recipe's epochs
     growth: Growth | None = None  # of the images, where steps were timed; else as the recipe says
+    title: str = ""  # what a person is told that it is; its name where nothing is said
 
     @property
     def engine(self) -> Engine:
@@ -118,15 +118,15 @@ def fit(training: Training) -> History:
     epoch, batch, history = _resume(t, state)
     begun, batch = _resume_within(t, state, epoch, batch)
     gradients = Gradients(t)
-    with t.run.reporter.bar(t.name, _BAR) as bar, patiently() as stopped:
+    with t.run.reporter.bar(t.title or t.name, _BAR) as bar, patiently() as stopped:
         keep = Keeper(state, stopped)
+        show = Show(bar, length)
         while length.end - epoch > 0.5 / len(t.feed.batches(t.index, batch, t.name)):  # a step, at least
             try:
                 now = replace(t, recipe=replace(t.recipe, batch=batch), length=length, growth=growth)
-                show = partial(_show, bar, length, history)
                 with seeded(t.feed.seeds.number(f"torch/{t.name}", epoch, t.engine.rank)):  # dropout
                     history.append(_epoch(now, gradients, optimiser, average, epoch, begun, show, keep))
-                begun = Begun()
+                begun, show.note = Begun(), _note(history)
             except RuntimeError as error:
                 if not _out_of_memory(error):
                     raise
@@ -146,8 +146,19 @@ def fit(training: Training) -> History:
     return history
 
 
-def _show(bar: Bar, length: Length, history: History, at: float) -> None:
-    bar.to(round(_BAR * length.progress(at)), _note(history))
+class Show:
+    """Moves the bar, and with it the length, every half second, however short or long the epochs are."""
+
+    def __init__(self, bar: Bar, length: Length) -> None:
+        self.bar, self.length, self.note, self.last = bar, length, "", time.monotonic()
+
+    def __call__(self, t: Training, at: float) -> None:
+        """After every step."""
+        if time.monotonic() - self.last > _SHOW_EVERY:
+            self.last = time.monotonic()
+            self.bar.to(round(_BAR * self.length.progress(at)), self.note)
+            if t.engine.world == 1:
+                self.length.keep(t.engine, at)
 
 
 def batches(t: Training, epoch: int, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
@@ -215,7 +226,7 @@ def _epoch(
     average: MovingAverage,
     epoch: int,
     begun: Begun,
-    show: Callable[[float], None],
+    show: Show,
     keep: Keeper,
 ) -> dict[str, float]:
     """What is left of one pass over the training images, or of the length; the mean of every named loss."""
@@ -226,7 +237,6 @@ def _epoch(
     steps = len(t.feed.batches(t.index, t.recipe.batch, t.name))
     t.net.train()
     parameters = gradients.start(t.recipe.drop_path * t.length.progress(epoch))
-    shown = time.monotonic()
     for k, (x, y) in enumerate(batches(t, epoch, begun.steps), begun.steps):
         at = epoch + k / steps
         if at >= t.length.end - 0.5 / steps:  # the last epoch of a training in seconds is a part of one
@@ -247,11 +257,7 @@ def _epoch(
         begun.steps, begun.seconds = k + 1, time.monotonic() - start
         if k % _CHECK_EVERY == _CHECK_EVERY - 1:
             _check(t, _means(t, sums, k + 1), epoch)
-        if time.monotonic() - shown > _SHOW_EVERY:
-            shown = time.monotonic()
-            show(at)
-            if t.engine.world == 1:
-                t.length.keep(t.engine, at)
+        show(t, at)
         keep(t, epoch, begun)
     means = _means(t, sums, begun.steps)
     _check(t, means, epoch)

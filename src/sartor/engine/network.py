@@ -54,7 +54,7 @@ class Masks:
 
 def train_network(
     net: nn.Module, teacher: Teacher | None, recipe: Recipe, feed: Feed, splits: Splits, run: Run, name: str,
-    masks: Masks | None = None, seconds: float | None = None, suit: Suit | None = None,
+    masks: Masks | None = None, seconds: float | None = None, suit: Suit | None = None, title: str = "",
 ) -> History:  # fmt: skip
     """Train on the training split, imitate the teacher where there is one, then recompute batch-norm statistics.
 
@@ -92,7 +92,7 @@ def train_network(
         loss = teacher.labels * labels + teacher.weight * imitation
         return {"loss": loss, "labels": labels, "imitation": imitation}
 
-    training = Training(name, net, loss, recipe, feed, splits.train, run, draw=nothing, after=hold)
+    training = Training(name, net, loss, recipe, feed, splits.train, run, draw=nothing, after=hold, title=title)
     if seconds is not None:
         training = planned(training, seconds)
     else:  # as in a process of its own: what another training found fastest decides the last bit of a sum

@@ -18,6 +18,7 @@ from sartor.engine.growth import Growth, Stage
 from sartor.engine.length import Length
 from sartor.engine.recipe import MovingAverage
 from sartor.engine.seeding import seeded
+from sartor.runs.progress import span
 
 _WARM = {"cpu": 1, "cuda": 4}  # steps that are not timed: libraries set themselves up, a CUDA graph is recorded
 _TIMED = 12  # steps that are, at most,
@@ -41,6 +42,7 @@ def planned(t: Training, seconds: float) -> Training:
         known |= way._asdict()
         known = t.engine.agree({**known, "stages": [[s.until, s.side, s.cost] for s in growth.stages]})
         t.run.write(file, known)
+        t.run.log(f"{t.title or t.name}: about {epochs:.1f} epochs in {span(left)}")
     t.engine.use(Way(int(known.get("hands", 1)), int(known["threads"])))  # their number decides what a step computes
     # Runs of an older version have no hands and no stages.
     told = known.get("stages") or [[1.0, t.feed.task.image, 1.0]]

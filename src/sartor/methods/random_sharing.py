@@ -64,13 +64,14 @@ class RandomSharing(Sharing):
         def loss(x: torch.Tensor, y: torch.Tensor, rng: np.random.Generator) -> dict[str, torch.Tensor]:
             return {"loss": job.task.loss(net(x, job.space.sample(rng)), y)}
 
-        training = Training("sharing", net, loss, self.recipe(), job.feed, job.splits.train, job.run)
+        training = Training("sharing", net, loss, self.recipe(), job.feed, job.splits.train, job.run,
+                            title="training all networks at once")  # fmt: skip
         history = fit(job.timed(training, 0.8))
         recalibrate_paths(job, net)
         rng = job.seeds.rng("measured networks")
         archs = [job.space.sample(rng) for _ in range(self.networks + self.held_out)]
         measured = np.zeros(len(archs))
-        with job.run.reporter.bar("networks", len(archs)) as bar:
+        with job.run.reporter.bar("measuring networks", len(archs)) as bar:
             for n, arch in enumerate(archs):
                 if n % job.engine.world == job.engine.rank:
                     measured[n] = 100.0 * correct(partial(net, who=arch), job.feed, job.splits.val).mean()

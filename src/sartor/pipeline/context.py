@@ -6,7 +6,8 @@ import copy
 import dataclasses
 import platform
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -60,7 +61,9 @@ from sartor.spaces.base import Shape, Space
 from sartor.version import __version__
 
 _LATER = ("costs", "solver", "target", "precision")  # what config.toml of runs of Sartor 0.1 does not have
-_AFTER = 15.0  # seconds for deciding, exporting, measuring and the report
+# Seconds that are kept for what follows a training: judging, exporting, the report; every measured cost; 8 bits.
+_ENDING, _MEASURING, _QUANTISING = 5.0, 5.0, 20.0
+_DECIDING = 3.0  # and for building and measuring what may be chosen, before it is trained
 _PACKAGES = ("torch", "numpy", "scipy", "lightning-fabric", "onnx", "onnxruntime", "safetensors", "pillow")
 
 
@@ -96,6 +99,18 @@ class Context:
     def shape(self) -> Shape:
         """Of one image."""
         return (self.task.channels, self.task.image, self.task.image)
+
+    @property
+    def ending(self) -> float:
+        """Seconds of the time that are kept for what follows the training."""
+        measured = sum(cost.measured for cost in self.costs.values())
+        return _ENDING + _MEASURING * measured + _QUANTISING * (self.options.precision != "float32")
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """While the stages go on: the time is counted, and what is left of it shown."""
+        with self.clock.running(), self.run.reporter.within(lambda: self.clock.spent, self.clock.seconds):
+            yield
 
     def best(self, problem: Problem) -> Solution:
         """The best architecture inside the limits, by the solver that was asked for."""
@@ -142,7 +157,9 @@ class Search(Context):
         prepared: object = None,
     ) -> Job:  # fmt: skip
         """What a search method gets."""
-        seconds = None if self.clock.seconds is None else self.share * max(0.0, self.clock.left - _AFTER)
+        seconds = (
+            None if self.clock.seconds is None else self.share * max(0.0, self.clock.left - self.ending - _DECIDING)
+        )
         told: dict[str, Any] = {"limits": limits, "macs": macs, "gauge": gauge, "prepared": prepared}
         return Job(
             self.space, self.task, self.feed, self.splits, self.seeds, self.run, seconds, origin=self.origin, **told

@@ -31,8 +31,9 @@ def fit(options: Fit, out: Path, reporter: Reporter | None = None) -> Path:
     """Data and budgets in, a certified network out; the same call resumes after a crash."""
     context = open_context(options, out, reporter or Reporter())
     cut = FitCut(context, context.run, {n: float(v) for n, v in options.budgets.items()})
-    with cut.run.locked():
+    with cut.run.locked(), context.running():
         begin(context)
+        stages.plan(context)
         prepared = None if cut.run.done("search") else context.method.prepare(context.job())
         price(cut)
         decision.check(cut)
@@ -64,11 +65,12 @@ def solve(
         sub.mend()  # the lock is the whole run's
         clock = Clock(sub, context.trained_for(context.options.seconds), began)
         cut = FitCut(replace(context, clock=clock), sub, limits)
-        _price_more(cut)
-        if target is not None:
-            stages.same_device(cut)
-        decision.check(cut)
-        finish(cut) if train else decide(cut)
+        with cut.context.running():
+            _price_more(cut)
+            if target is not None:
+                stages.same_device(cut)
+            decision.check(cut)
+            finish(cut) if train else decide(cut)
     return cut.run.path
 
 

@@ -27,7 +27,7 @@ from sartor.deploy.export import (
 )
 from sartor.methods.base import Gauge
 from sartor.pipeline import decision, precision
-from sartor.pipeline.context import Context
+from sartor.pipeline.context import Context, Search
 from sartor.pipeline.cut import Cut, FitCut, chosen
 from sartor.runs.codec import encode
 from sartor.runs.directory import Run, sha256
@@ -53,7 +53,7 @@ def data(c: Context) -> list[str]:
         "name": c.images.name, "classes": list(c.images.class_names), "digest": c.images.digest(),
         "digest_of": c.images.digest_of, "task": c.task.to_json(),
         "mean": list(c.feed.mean), "std": list(c.feed.std),
-        "skipped": [{"name": s.name, "reason": s.reason} for s in c.images.skipped],
+        "skipped": [{"name": s.name, "reason": s.reason} for s in c.images.skipped], "native": c.images.native,
     })  # fmt: skip
     if c.images.kept_in is not None:
         c.run.log(f"the decoded images are kept for the next run, in {c.images.kept_in}; it may be deleted at any time")
@@ -62,6 +62,16 @@ def data(c: Context) -> list[str]:
         c.run.log(line)
     # The options too: a changed one would change what is resumed.
     return ["splits.json", c.run.save(found), "config.toml", "env.json"]
+
+
+def plan(c: Search) -> None:
+    """Say how the time will be spent, as far as that is known before anything is timed."""
+    if c.clock.seconds is not None and not c.run.done("costs"):
+        first = "parts of networks are timed first; " if any(cost.measured for cost in c.costs.values()) else ""
+        c.run.log(
+            f"of {span(c.clock.seconds)}: {first}up to {100 * c.share:.0f} % of the rest are the search's; then the "
+            f"network is trained, and the last {span(c.ending)} export and check it"
+        )
 
 
 def same_data(c: Context) -> None:
@@ -89,7 +99,9 @@ def costs(cut: Cut, known: Sequence[str] = ()) -> list[str]:
         if file in known:
             continue
         if c.run.writer:
-            with c.run.reporter.bar(f"pricing {Path(file).stem}", 100) as bar:
+            with c.run.reporter.bar(
+                f"{'timing parts for' if cost.measured else 'counting'} {Path(file).stem}", 100
+            ) as bar:
                 table = replace(cut.price(cost, partial(_tick, bar)), cost=name)
             c.run.write(file, table.to_json())
         files.append(file)
@@ -120,8 +132,10 @@ def search(cut: FitCut, prepared: object = None) -> list[str]:
     gauge = Gauge(tuple(cut.measured), partial(_gauged, cut, tables)) if cut.measured else None
     job = c.job(limits=cut.limits(tables), macs=macs, gauge=gauge, prepared=prepared)
     if job.seconds is not None:
-        left, share = span(c.clock.left), span(job.seconds)
-        c.run.log(f"of the {left} that are left, about {share} are the search's; most of the rest trains the network")
+        left, share, rest = c.clock.left, job.seconds, c.clock.left - job.seconds - c.ending
+        c.run.log(
+            f"of the {span(left)} that are left: up to {span(share)} of search, {span(rest)} to train what it finds"
+        )
     found = c.method.search(job)
     c.run.record(ScoreFile, {
         "method": c.config()["method"]["name"], "unit": found.unit, "quality": found.quality, "facts": found.facts,

@@ -50,7 +50,8 @@ def wide_teacher(c: Context, net: nn.Module, seconds: float, least: float | None
         c.run.log(f"a wide network, {name}, is trained for {span(seconds)}: the one that comes out will imitate it")
         recipe = replace(c.train, smoothing=0.0, epochs=0)  # smoothed labels would hide what it knows of other classes
         suit = partial(suited, recipe, images=0)  # it holds more than a small network does
-        train_network(wide, None, recipe, c.feed, replace(c.splits, train=learnt), c.run, "wide", None, seconds, suit)
+        train_network(wide, None, recipe, c.feed, replace(c.splits, train=learnt), c.run, "wide", None, seconds, suit,
+                      "training a wide teacher")  # fmt: skip
         if c.run.writer:
             checkpoint.save(file, wide.state_dict())
         c.engine.barrier()

@@ -37,7 +37,7 @@ from sartor.runs.schema import (
 )
 
 _SHARE = 0.06  # of the training, for each of two starts to show which is better
-_AFTER, _QUANTISING = 12.0, 20.0  # seconds for exporting, measuring and the report; and for 8 bits
+_COMPARING = {"start": "trying weights from elsewhere", "fresh": "trying fresh weights"}
 _LEAST = 0.1  # of the time: a network that is trained for less is worth nothing
 
 
@@ -77,7 +77,8 @@ def train(cut: Cut) -> list[str]:
     suit = partial(suited, recipe, images=len(splits.train), taught=teacher is not None) if everything else None
     white = held(net, c.feed, c.splits.train, begin.fresh) if recipe.whiten else nullcontext()
     with white:
-        history = train_network(net, teacher, recipe, c.feed, splits, cut.run, cut.phase(arch), masks, seconds, suit)
+        history = train_network(net, teacher, recipe, c.feed, splits, cut.run, cut.phase(arch), masks, seconds, suit,
+                                "training the network")  # fmt: skip
     after = None if everything else accuracy(net, c.feed, c.splits.val)
     if before is not None and after is not None and before > after:
         c.run.log(
@@ -108,7 +109,8 @@ def _better(cut: Cut, arch: Arch, begin: Start) -> tuple[Start, Final, float]:
     for name, start in (("start", begin), ("fresh", fresh)):
         net, short = copy.deepcopy(start.net), replace(recipes[name], epochs=math.ceil(_SHARE * c.train.epochs))
         with held(net, c.feed, c.splits.train, start.fresh) if short.whiten else nullcontext():
-            train_network(net, None, short, c.feed, c.splits, cut.run, f"{name}-{cut.phase(arch)}", None, seconds)
+            train_network(net, None, short, c.feed, c.splits, cut.run, f"{name}-{cut.phase(arch)}", None, seconds,
+                          title=_COMPARING[name])  # fmt: skip
         found[name] = accuracy(net, c.feed, c.splits.val)
     c.run.log(
         f"after {100 * _SHARE:.0f} % of the training, {found['start']:.2f} % of the validation images are right with "
@@ -116,11 +118,6 @@ def _better(cut: Cut, arch: Arch, begin: Start) -> tuple[Start, Final, float]:
     )
     best = max(found, key=found.__getitem__)  # the first of equals
     return begin if best == "start" else fresh, recipes[best], found[best]
-
-
-def _after(c: Context) -> float:
-    """Seconds that are kept for what comes after training."""
-    return _AFTER + (0.0 if c.options.precision == "float32" else _QUANTISING)
 
 
 def _left(cut: Cut) -> float:
@@ -132,7 +129,7 @@ def _left(cut: Cut) -> float:
     c = cut.context
     before = [float(cut.run.read(str(p.relative_to(cut.run.path)))["seconds"]) for p in _plans(cut)]
     least = max([_LEAST * (c.clock.seconds or 0.0), *(s / 2 for s in before)])
-    left = max(0.0, c.clock.left - _after(c))
+    left = max(0.0, c.clock.left - c.ending)
     if left < least:
         c.run.log(f"the network is trained for {span(least)}, longer than the {span(left)} that are left of the time")
     return max(left, least)

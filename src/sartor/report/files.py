@@ -47,6 +47,7 @@ class Config:
 
     seed: int
     effort: str
+    time: float | None = None
     method: Named | None = None
     space: Named | None = None
 

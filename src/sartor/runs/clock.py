@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, final
@@ -10,11 +14,13 @@ from typing import ClassVar, final
 from sartor.runs.codec import RunFile
 from sartor.runs.directory import Run
 
+_BEAT = 1.0  # seconds
+
 
 @final
 @dataclass(frozen=True)
 class ClockFile(RunFile):
-    """``clock.json``: how long earlier attempts worked, and when the present one began (seconds since 1970)."""
+    """``clock.json``: seconds of work until `begun` (seconds since 1970), when an attempt began or ended."""
 
     NAME: ClassVar[str] = "clock.json"
 
@@ -36,12 +42,41 @@ class Clock:
         spent = 0.0
         if (self.run.path / ClockFile.NAME).exists():
             last = self.run.load(ClockFile)
-            # Nobody could write down when a killed attempt ended: its newest file says until when it worked.
+            # Nobody could write down when a killed attempt ended: its newest file, mostly this one, says when it did.
             newest = max((p.stat().st_mtime for p in self.run.path.rglob("*") if p.is_file()), default=last.begun)
             spent = last.spent + max(0.0, newest - last.begun)
         if self.run.writer:
             self.run.save(ClockFile(spent, time.time()))
         return spent
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """While work goes on: its file says every second that it does, in case that nobody can say when it ended."""
+        if self.seconds is None or not self.run.writer:
+            yield
+            return
+        file, over = self.run.path / ClockFile.NAME, threading.Event()
+
+        def beat() -> None:
+            while not over.wait(_BEAT):
+                if self._asked:
+                    with suppress(OSError):  # somebody took it away
+                        os.utime(file)
+
+        thread = threading.Thread(target=beat, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+            if self._asked:
+                self.run.save(ClockFile(self.spent, time.time()))
+
+    @property
+    def _asked(self) -> bool:
+        """Whether anybody wanted to know the time: a run that is only looked at is not worked on."""
+        return "_before" in vars(self)
 
     @property
     def spent(self) -> float:

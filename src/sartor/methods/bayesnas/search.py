@@ -111,7 +111,7 @@ class Search:
         job = self.job
         training = Training(
             "bayesnas", self.net, self._loss, self.recipe, job.feed, job.splits.train, job.run,
-            extra={"switches": self}, after=self._after, draw=self._draw,
+            extra={"switches": self}, after=self._after, draw=self._draw, title="training and switching off",
         )  # fmt: skip
         return fit(job.timed(training))
 

@@ -170,7 +170,8 @@ class BINAS(Method):
             return {"loss": job.task.loss(net(x, heaviest), y, self.smoothing)}
 
         recipe = self._recipe(self.heaviest_epochs, self.heaviest_lr, self.heaviest_decay)
-        training = Training("heaviest", net, loss, recipe, job.feed, job.splits.train, job.run, draw=nothing)
+        training = Training("heaviest", net, loss, recipe, job.feed, job.splits.train, job.run, draw=nothing,
+                            title="training the largest network")  # fmt: skip
         return fit(job.timed(training, _HEAVIEST))
 
     def _prepare_to_teach(self, job: Job, teacher: Any, batch: int) -> None:
@@ -200,7 +201,8 @@ class BINAS(Method):
             return {"loss": total, "labels": labels, "imitation": imitation, "features": likeness}
 
         recipe = self._recipe(self.multipath_epochs, self.multipath_lr, self.multipath_decay)
-        training = Training("multipath", net, loss, recipe, job.feed, job.splits.train, job.run, draw=draw)
+        training = Training("multipath", net, loss, recipe, job.feed, job.splits.train, job.run, draw=draw,
+                            title="training all networks at once")  # fmt: skip
         return fit(job.timed(training, _MULTIPATH))
 
     def _recipe(self, epochs: int, lr: float, decay: float) -> Recipe:
@@ -340,7 +342,7 @@ class BINAS(Method):
         rng = job.seeds.rng("held out")
         archs = [job.space.sample(rng) for _ in range(self.held_out)]
         seen = np.zeros((2, len(archs)))  # on every second image, and on the others: how much of it is the images' luck
-        with job.run.reporter.bar("held-out networks", len(archs)) as bar:
+        with job.run.reporter.bar("checking the score on networks it has not seen", len(archs)) as bar:
             for n, arch in enumerate(archs):
                 if n % job.engine.world == job.engine.rank:
                     one, batch = partial(net, who=arch), per_forward(job.engine.device.type)

@@ -105,7 +105,7 @@ class Field:
         return [arch for rank in ranks for arch in rank if arch is not None]
 
     def landmarks(self, near: float = 1.0) -> dict[str, Arch]:
-        """The largest well-known ones, by what was measured where it was; predictions of measured costs may be `near`."""
+        """The largest well-known ones, as measured where they were; else predictions may be `near` the limit."""
         job, space = self.job, self.job.space
         loose = {x.name: x.form for x in self.limits if job.gauge is not None and x.name in job.gauge.costs}
 

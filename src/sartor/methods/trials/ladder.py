@@ -22,6 +22,7 @@ from sartor.methods.trials.field import Field
 from sartor.methods.trials.promise import Promises
 from sartor.methods.trials.schedule import Planner, Schedule, usual
 from sartor.predictors.likeness import Fit, fit_trials
+from sartor.runs.progress import span
 from sartor.runs.schema import Trial, TrialsFile
 
 _BY_RIGHT = 0.75  # of the first rung, at most, are well-known networks
@@ -59,6 +60,17 @@ class Ladder:
             self.field.gauge()
             self.schedule = self._planned(Schedule(networks or usual(job.seconds), rungs, epochs), networks > 0, share)
             self._save()
+            self._tell()
+
+    def _tell(self) -> None:
+        """What is going to be tried."""
+        s, step = self.schedule, self.schedule.pace.step if self.schedule.pace is not None else None
+        steps = s.epochs * len(self.job.feed.batches(self.job.splits.train, self.bench.recipe.batch, "trials"))
+        takes = "" if step is None else f", {span(steps * step, short=True)} of training"
+        then = (
+            f"; the best {' and then '.join(str(s.size(r)) for r in range(1, s.rungs))} longer" if s.rungs > 1 else ""
+        )
+        self.job.run.log(f"{s.first} networks are tried for {s.epochs:.1f} epochs each{takes}{then}")
 
     def _planned(self, wanted: Schedule, given: bool, share: float) -> Schedule:
         """The schedule for what there is to try, with as many epochs as the time allows, unless they were given."""

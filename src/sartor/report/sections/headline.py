@@ -7,12 +7,24 @@ from typing import Any
 from sartor.core.units import BYTES, TIME
 from sartor.report.files import Files
 from sartor.report.text import Unit, amount, number, percent_suffix, wilson
-from sartor.runs.schema import AuditFile, QuantisedFile, SplitsFile, TrainingFile, Verified, VerifyFile
+from sartor.runs.progress import span
+from sartor.runs.schema import (
+    AuditFile,
+    QuantisedFile,
+    SplitsFile,
+    StagesFile,
+    TrainingFile,
+    Verified,
+    VerifyFile,
+)
 
 _ROUGH = 0.5  # a Kendall correlation below this leaves more than a quarter of all pairs in the wrong order
 _DRIFT = 0.05  # a change of the machine's speed worth a word
 _CALIBRATION = 0.10  # a median error of the latency table worth a word
 _USED = 0.93  # share of a budget from which on it is used
+_TOLD = 10  # networks from which on a rank correlation says something
+_LEARNT = 0.1  # of the way from guessing to knowing, that a trial should have gone
+_SHARE = 0.85  # of the time, below which it was not used
 _FEW, _MANY, _FALLING = 8, 40, 0.05  # epochs that are few in any case, that are many, and a fall of the loss in between
 
 
@@ -183,6 +195,13 @@ def _about_score(files: Files) -> list[str]:
             f"How well this score ({unit}) orders networks by accuracy was not measured: “optimal” is a statement "
             "about the score alone."
         )
+    elif quality.kendall.low <= 0 and quality.networks < _TOLD:
+        k = quality.kendall
+        found.append(
+            f"Whether the score orders networks by their accuracy cannot be told from {quality.networks} of them: its "
+            f"Kendall correlation is {number(k.value, 2)}, 95 % interval {number(k.low, 2)} to {number(k.high, 2)}. "
+            "“Optimal” is then a statement about the score. Give it more time (--time) to try more."
+        )
     elif quality.kendall.low <= 0:
         k = quality.kendall
         found.append(
@@ -196,9 +215,24 @@ def _about_score(files: Files) -> list[str]:
             f"The score orders networks only roughly (Kendall {number(quality.kendall.value, 2)}): networks that "
             "score a little less may in truth be as accurate."
         )
+    found += _about_trials(files)
     if not files.solution.solution.proven and files.solution.solution.solver != "trials":
         found.append("The solver could not prove its answer optimal; the gap above is what may be missing.")
     return found
+
+
+def _about_trials(files: Files) -> list[str]:
+    """Trials that were too short to learn anything."""
+    data, tried = files.searched(SplitsFile), files.facts.trials
+    if not tried or data is None or data.task.metric != "accuracy":
+        return []
+    best, guess = max(t.accuracy for t in tried), 100.0 / data.task.classes
+    if best >= 2 * guess and best >= guess + _LEARNT * (100 - guess):
+        return []
+    return [
+        f"The best of the networks that were tried got {best:.1f} % right, where guessing gets about {guess:.1f}: they "
+        "were trained for too short a time to be told apart. Give it more time (--time)."
+    ]
 
 
 def _about_room(files: Files) -> list[str]:
@@ -218,7 +252,10 @@ def _about_training(files: Files) -> list[str]:
     training = files.own(TrainingFile)
     if training is None:
         return []
-    found = []
+    found, asked, stages = list[str](), files.config.time, files.own(StagesFile)
+    took = sum(stage.seconds for stage in stages.stages.values()) if stages and not files.is_cut else None
+    if asked and took is not None and took < _SHARE * asked:
+        found.append(f"Of the {span(asked)} that were given, only {span(took)} were used.")
     before, after = training.inherited_val_accuracy, training.val_accuracy
     if before is not None and after is not None and after < before:
         found.append(
@@ -239,8 +276,13 @@ def _about_data(files: Files) -> list[str]:
     data = files.searched(SplitsFile)
     if data is None:
         return []
-    skipped, tests = len(data.skipped), len(data.test)
-    found, audit, trained = [], files.searched(AuditFile), files.own(TrainingFile)
+    skipped, tests, native, side = len(data.skipped), len(data.test), data.native, data.task.image
+    found, audit, trained = list[str](), files.searched(AuditFile), files.own(TrainingFile)
+    if native is not None and native > side:
+        found.append(
+            f"The images were made smaller: most have {native} pixels a side, the network sees {side}. What only the "
+            f"larger ones show is lost; --image {native} keeps it, and takes longer to train."
+        )
     if audit and audit.leaks:
         unseen = trained.unseen_accuracy if trained else None
         found.append(

@@ -40,6 +40,7 @@ class SplitsFile(RunFile):
     mean: Floats
     std: Floats
     skipped: tuple[Skipped, ...]
+    native: int | None = None  # the images' own shorter side (the median), where it was known
 
 
 @dataclass(frozen=True)
