@@ -42,9 +42,18 @@ class Length:
         return done + (1 - done) * (at - epoch) / (self.end - epoch) if self.end > epoch else 1.0
 
     def keep(self, engine: Engine, at: float) -> None:
-        """Change what is left where at the speed of late it would end too late, or much too early."""
+        """Change what is left where at the speed of late it would end too late, or much too early.
+
+        The first process looks at its clock for all; each comes here after the same steps.
+        """
         if self.until is None:
             return
+        end = float(engine.agree(self._wanted(at, self.until)))
+        if end != self.end:
+            self._bend, self.end = (at, self.progress(at)), end
+
+    def _wanted(self, at: float, until: float) -> float:
+        """The epochs that suit the time, of which `at` are over."""
         now, done = time.monotonic(), self.progress(at)
         cost, rest = (self.growth.at(done).cost, self.growth.left(done)) if self.growth else (1.0, 1.0)
         self._worked = at, self._worked[1] + max(0.0, at - self._worked[0]) * cost
@@ -52,15 +61,13 @@ class Length:
             self._marks = [*(m for m in self._marks if m[0] <= at), (at, now, self._worked[1])][-_MARKS:]
         worked, seconds = self._worked[1] - self._marks[0][2], now - self._marks[0][1]
         if worked <= 0 or seconds < _SURE or at >= self.end:
-            return
-        left, possible = self.end - at, max(0.0, self.until - now) * worked / seconds / rest
+            return self.end
+        left, possible = self.end - at, max(0.0, until - now) * worked / seconds / rest
         if left > _LATE * possible:
             left = possible
         elif self.filled and possible > _EARLY * left and seconds >= _SURER:
             left = max(left, _SPARED * possible)
-        end = float(engine.agree(at + left))
-        if end != self.end:
-            self._bend, self.end = (at, self.progress(at)), end
+        return at + left
 
     def state_dict(self) -> dict[str, Any]:
         """For checkpoints."""

@@ -31,7 +31,7 @@ _RESERVE = 0.97  # share of the seconds that is planned: checkpoints and the eva
 def planned(t: Training, seconds: float) -> Training:
     """The training with as many epochs as fit into `seconds`, at least one step; remembered for a resumed run."""
     file, until = f"search/{t.name}.plan.json", time.monotonic() + seconds
-    known = t.run.read(file) if (t.run.path / file).exists() else None
+    known = t.run.read(file) if t.engine.agree((t.run.path / file).exists()) else None
     if known is None:
         steps = len(t.feed.batches(t.index, t.recipe.batch, t.name))
         step, way = fastest(t, _PATIENCE * seconds)
@@ -100,11 +100,11 @@ def seconds_per_step(t: Training, patience: float = 4.0) -> float:
                 torch.cuda.synchronize(t.engine.device)
             taken.append(time.perf_counter() - mark)
             mark = time.perf_counter()
-            if len(taken) >= warm + 2 and time.monotonic() - begin > patience:
+            if t.engine.agree(len(taken) >= warm + 2 and time.monotonic() - begin > patience):
                 break
     for name, part in parts.items():
         part.load_state_dict(before[name])
     for parameter in t.net.parameters():
         parameter.grad = None
     timed = taken[warm:] or taken
-    return float(np.median(timed))
+    return float(t.engine.agree(np.median(timed)))

@@ -22,11 +22,11 @@ import numpy as np
 
 _LOOK = 1.0  # seconds between two looks
 # Looks in a row before somebody is given up; all less than half a minute.
-PATIENCE = {"ended": 5, "is stopped": 15, "has done nothing for 20 s": 20}
-_GONE, _STOPPED, _IDLE = PATIENCE
+PATIENCE = {"ended": 5, "is stopped": 15, "has done nothing for 20 s": 20, "waits for something else": 60}
+_GONE, _STOPPED, _IDLE, _APART = PATIENCE
 _RESTING = 3  # hundredths of a second of computing, at most, that a process needs to do nothing for a while
 _LATE = 60.0  # seconds for the first process to tell what another would tell otherwise
-_COUNT, _PID, _SPACE, _TOLD = range(4)  # columns of the board
+_COUNT, _PID, _SPACE, _TOLD, _WAITS = range(5)  # columns of the board
 ADVICE = "and the others cannot go on without it. Run the same command again: it goes on from the last epoch."
 
 
@@ -35,14 +35,15 @@ class Watch:
     """The board, and this process's place on it; `token` is the same in all processes of a run, and in no other run."""
 
     def __init__(self, rank: int, world: int, token: str) -> None:
-        self.rank, self.world, self.waiting = rank, world, False
+        self.rank, self.world = rank, world
         self.path = Path(tempfile.gettempdir(), f"sartor-{token}")
         with os.fdopen(os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600), "r+b") as file:
-            file.truncate(8 * 4 * world)
-            self.board = np.memmap(file, np.int64, "r+", shape=(world, 4))
+            file.truncate(8 * (_WAITS + 1) * world)
+            self.board = np.memmap(file, np.int64, "r+", shape=(world, _WAITS + 1))
         self.board[rank, _PID:_TOLD] = os.getpid(), _namespace()
         self.looks: dict[tuple[int, str], int] = {}  # how often in a row something was seen
         self.used: dict[int, list[int]] = {}  # hundredths of seconds computed, look by look
+        self._counts: list[int] = []  # the meetings that each had come to, at the last look
 
     def begin(self) -> None:
         """When every process has its place."""
@@ -59,6 +60,15 @@ class Watch:
         finally:
             self.waiting = False
 
+    @property
+    def waiting(self) -> bool:
+        """Whether this process is at a meeting that has not ended."""
+        return bool(self.board[self.rank, _WAITS])
+
+    @waiting.setter
+    def waiting(self, waits: bool) -> None:
+        self.board[self.rank, _WAITS] = waits
+
     # others ----------------------------------------------------------------------------------------
 
     def peers(self) -> dict[int, int]:
@@ -73,7 +83,7 @@ class Watch:
 
     def missing(self) -> dict[int, str]:
         """A look at who keeps this process waiting: those that were given up by now, and why."""
-        found: dict[tuple[int, str], int] = {}
+        found, apart = dict[tuple[int, str], int](), self._all_wait()
         for n, pid in self.peers().items() if self.waiting else ():
             state, used = _state(pid)
             behind = self.board[n, _COUNT] == self.board[:, _COUNT].min() < self.board[self.rank, _COUNT]
@@ -82,6 +92,8 @@ class Watch:
                 what = _GONE
             elif behind and state in "Tt":
                 what = _STOPPED
+            elif apart:  # each at another meeting, since one at which all are would end
+                what = _APART
             # The first process may wait for a device elsewhere; others do nothing that it does not do.
             elif behind and n and used - self.used[n][0] <= _RESTING:
                 what = _IDLE
@@ -90,6 +102,12 @@ class Watch:
             found[n, what] = self.looks.get((n, what), 0) + 1
         self.looks = found
         return {n: what for (n, what), count in found.items() if count >= PATIENCE[what]}
+
+    def _all_wait(self) -> bool:
+        """Whether every process of the run is here, waits, and has come to no further meeting since the last look."""
+        counts = self.board[:, _COUNT].tolist()
+        moved, self._counts = counts != self._counts, counts
+        return not moved and len(self.peers()) == self.world - 1 and bool(self.board[:, _WAITS].all())
 
     def _look_after(self) -> None:
         while True:

@@ -77,8 +77,8 @@ class Job:
 
     @property
     def late(self) -> bool:
-        """Whether the search's time is used up: what can be left out then is."""
-        return self.seconds is not None and time.monotonic() - self.began > self.seconds
+        """Whether the search's time is used up: what can be left out then is. All processes must ask at once."""
+        return self.seconds is not None and bool(self.engine.agree(time.monotonic() - self.began > self.seconds))
 
     def needs_time(self, what: str) -> None:
         """Refuse options that leave to the time what no time was given for."""

@@ -157,9 +157,8 @@ class Search(Context):
         prepared: object = None,
     ) -> Job:  # fmt: skip
         """What a search method gets."""
-        seconds = (
-            None if self.clock.seconds is None else self.share * max(0.0, self.clock.left - self.ending - _DECIDING)
-        )
+        left = max(0.0, self.engine.agree(self.clock.left) - self.ending - _DECIDING)
+        seconds = None if self.clock.seconds is None else self.share * left
         told: dict[str, Any] = {"limits": limits, "macs": macs, "gauge": gauge, "prepared": prepared}
         return Job(
             self.space, self.task, self.feed, self.splits, self.seeds, self.run, seconds, origin=self.origin, **told

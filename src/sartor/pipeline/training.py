@@ -116,7 +116,7 @@ def _better(cut: Cut, arch: Arch, begin: Start) -> tuple[Start, Final, float]:
         f"after {100 * _SHARE:.0f} % of the training, {found['start']:.2f} % of the validation images are right with "
         f"weights from elsewhere, {found['fresh']:.2f} % with fresh ones"
     )
-    best = max(found, key=found.__getitem__)  # the first of equals
+    best = c.engine.agree(max(found, key=found.__getitem__))  # the first of equals
     return begin if best == "start" else fresh, recipes[best], found[best]
 
 

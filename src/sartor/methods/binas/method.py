@@ -238,20 +238,21 @@ class BINAS(Method):
         if self.passes and self.held_out:
             return self, job
         file = "search/measuring.plan.json"
-        if not (job.run.path / file).exists():
+        if job.engine.agree((job.run.path / file).exists()):
+            plan = job.run.read(file)
+        else:
             job.needs_time("method.passes and method.held_out")
             epoch, images, views = self._epoch(job, net), len(job.splits.val), 2 if self._mirrors(job) else 1
             fewest = epoch * (_FIRST + views * _LEAST_HELD_OUT)
             share = min(1.0, (_MEASURING + _CHECKING) * (job.seconds or 0.0) / max(fewest, 1e-9))
             few = min(images, max(_FEW, round(share * images)))
             epoch *= few / images
-            plan = {
+            plan = job.engine.agree({
                 "passes": job.count(_MEASURING, epoch, _FIRST, _MOST_PASSES),
                 "held_out": job.count(_CHECKING, views * epoch, _LEAST_HELD_OUT, _MOST_HELD_OUT),
                 "images": few,
-            }
-            job.run.write(file, job.engine.agree(plan))
-        plan = job.run.read(file)
+            })  # fmt: skip
+            job.run.write(file, plan)
         some = np.sort(job.seeds.rng("measured").permutation(job.splits.val)[: int(plan.get("images", 2**62))])
         method = replace(
             self, passes=self.passes or int(plan["passes"]), held_out=self.held_out or int(plan["held_out"])
@@ -307,7 +308,8 @@ class BINAS(Method):
         tally = Tally(job, "joint", first, mirror=self._mirrors(job))
         tally.run(net, lambda row, _, start, count: paths_at(row, start, count))
         seen = Outcomes.of(tally, paths_at)
-        if first == epochs or (job.late and not (job.run.path / "search/again.tally.safetensors").exists()):
+        begun = job.engine.agree((job.run.path / "search/again.tally.safetensors").exists())
+        if first == epochs or (not begun and job.late):
             return seen
         size = images // 4 // _DECK * _DECK or images // 4
         chance = chances(tally.right, size)
@@ -350,7 +352,7 @@ class BINAS(Method):
                     right = np.mean([correct(view, job.feed, job.splits.val, batch) for view in views], 0)
                     seen[:, n] = right[::2].sum(), right[1::2].sum()
                 bar.to(n + 1)
-                if job.late and n + 1 >= _LEAST_HELD_OUT and job.engine.world == 1:
+                if job.engine.world == 1 and n + 1 >= _LEAST_HELD_OUT and job.late:
                     archs, seen = archs[: n + 1], seen[:, : n + 1]
                     break
         seen, images = job.engine.sum(seen), len(job.splits.val)

@@ -151,10 +151,10 @@ class Ladder:
         """Train the networks of a rung; where the search is late, those that are not begun are left out."""
 
         def late() -> bool:
-            return self.job.late and len(self.trials) >= min(_LATE, self.schedule.first)
+            return len(self.trials) >= min(_LATE, self.schedule.first) and self.job.late
 
         known, others = ([t for t in self.trials if (t.rung == rung) is mine] for mine in (True, False))
-        is_late = self.job.engine.agree(late())
+        is_late = late()
         todo = [Candidate(Arch(t.picks), t.why, t.name) for t in known] if is_late else self.candidates(rung)
         order = {c.arch.picks: n for n, c in enumerate(todo)}
         works = [self._work(c, rung) for c in todo if not any(t.picks == c.arch.picks for t in known)]
@@ -182,7 +182,7 @@ class Ladder:
                 yield trial
         for number, work in enumerate(works):
             if number not in done:
-                if self.job.engine.agree(late()):
+                if late():
                     return
                 yield self.bench.measure(work)
 
