@@ -51,7 +51,7 @@ def test_everything_is_trained_inside_the_budgets_and_told(finished, tmp_path):
     run = finished.copy(tmp_path / "mine")
     found = Run(start(run)).load(CompareFile)
     trained = {e.name: e for e in found.rivals if e.missing is None}
-    assert set(trained) == {"ResNet", *(f"{n} of the space" for n in ("smallest", "random 1", "random 2"))}
+    assert set(trained) == {"ResNet", *(f"{n} of the space" for n in ("smallest", "heaviest", "random 1", "random 2"))}
     assert trained["ResNet"].network == "resnet14-w12-s1"  # the largest of at most 150 K parameters
     for e in (*trained.values(), found.own):
         assert e.costs["params"] <= 150_000
@@ -59,8 +59,11 @@ def test_everything_is_trained_inside_the_budgets_and_told(finished, tmp_path):
         assert 0 <= e.accuracy <= 100
         assert e.seconds > 0
     assert found.budgets == {"latency": 50, "params": 150_000}
-    assert found.seconds == pytest.approx(1 / 4)
+    assert found.seconds == pytest.approx(1 / 5)
     assert trained["smallest of the space"].costs["macs"] < trained["random 1 of the space"].costs["macs"]
+    heaviest = trained["heaviest of the space"].costs
+    assert heaviest["macs"] >= max(trained[f"random {k} of the space"].costs["macs"] for k in (1, 2))
+    assert heaviest["params"] > 0.85 * 150_000
     assert trained["random 1 of the space"].costs != trained["random 2 of the space"].costs
     (gone,) = {e.missing for e in found.rivals if e.name == "MobileNetV2"}
     assert "params <= 150 K cannot be met" in gone

@@ -339,7 +339,7 @@ def test_every_section_that_applies_is_there(fabricate):
         assert section(files), section.__name__
     bare = Files.open(fabricate("b", generic=True).path)
     assert [s.__name__ for s in SECTION_MAKERS if s(bare) is None] == [
-        "compression", "compare", "trials", "cells", "switches", "mistakes",
+        "compression", "trials", "cells", "switches", "mistakes",
     ]  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from sartor.core.errors import require
 from sartor.core.quadratic import Quadratic
 from sartor.core.task import Task
 from sartor.costs.base import Cost, CostTable, Tick, cache_folder
+from sartor.methods.trials.design import draw
 from sartor.pipeline.cut import Cut, FitCut, Start
 from sartor.solvers import cheapest
 from sartor.spaces.base import Space
@@ -30,6 +31,7 @@ _FAMILIES = {
     "MobileNetV3": ("mobilenetv3", ""),
 }
 _DRAWN, _KEPT = 4000, 200  # random networks that are drawn, and those among them that are looked at
+_LARGE = 64  # networks that use a budget up, of which the largest is taken
 _RANDOM = 2  # random networks of the run's own space
 _NEAR = 1.1  # predictions above a budget that a measurement may still bring below it
 
@@ -103,7 +105,7 @@ class Rival(Cut):
 
 
 def groups(cut: FitCut, budgets: Mapping[str, float], timm: Sequence[str], tick: Tick) -> list[Group]:
-    """The plain families, the named networks of timm, and from the run's own space its smallest and random ones."""
+    """The plain families, the named networks of timm, and some of the run's own space."""
     plain = Plain().entries
     named = [Entry(name, partial(_timm, name)) for name in timm]
     names = [n for n, cost in cut.context.costs.items() if n in budgets or not cost.measured]
@@ -140,11 +142,17 @@ def _part(table: CostTable, keys: Sequence[str]) -> CostTable:
 
 
 def _searched(cut: FitCut, budgets: Mapping[str, float], names: Sequence[str]) -> list[Group]:
-    """The smallest network of the space that the run searched, and random ones, of which the largest will be taken."""
+    """From the space that the run searched: the smallest; large and random ones, of which the largest is taken."""
     space, seeds, tables = cut.space, cut.context.seeds, cut.tables()
     guide = tables[Cost.guide].form
     least = canonical(space.choices, cheapest(guide, space.rules).arch)
     found = [_of_space(cut, "smallest of the space", [least], names)]
+    # The very largest would be a subset-sum problem of its own; of those that use a budget up one is about as large.
+    limits = (*(tables[n].limit(high) for n, high in budgets.items()), *space.rules)
+    large = [least]
+    if all(limit.holds(least) for limit in limits):
+        large = draw(space.choices, limits, least, _LARGE, seeds.rng("compare heaviest"))
+    found.append(_of_space(cut, "heaviest of the space", sorted(large, key=guide, reverse=True), names))
     for k in range(_RANDOM):
         rng = seeds.rng("compare", k)
         picks = space.sample_picks(rng, _DRAWN)

@@ -7,15 +7,16 @@ from typing import Any
 from sartor.insight.comparison import ranked, verdict
 from sartor.report.figures import Plot, Scale
 from sartor.report.files import Files
+from sartor.report.sections.usage import here
 from sartor.report.text import Html, Unit, number, seconds
 from sartor.runs.schema import CompareFile, Contestant
 
 
 def compare(files: Files) -> dict[str, Any] | None:
-    """Words, the table and the chart of accuracy against cost; None before a comparison."""
+    """Words, the table and the chart of accuracy against cost; before a comparison, how to have one."""
     found = files.own(CompareFile)
     if found is None:
-        return None
+        return None if files.config.method is None else {"hint": here(files, "sh"), "known": _known(files)}
     trained = ranked(found)
     costs = [found.axis, *(n for n in found.kinds if n != found.axis)]
     units = {n: Unit.of([e.costs[n] for e in trained if n in e.costs], found.kinds[n]) for n in costs}
@@ -31,6 +32,7 @@ def compare(files: Files) -> dict[str, Any] | None:
         for e in trained
     ]
     return {
+        "hint": None,
         "verdict": verdict(found),
         "metric": found.metric,
         "costs": costs,
@@ -39,6 +41,23 @@ def compare(files: Files) -> dict[str, Any] | None:
         "figure": _figure(found, trained, units[found.axis]),
         "missing": [f"{e.name}: {e.missing}" for e in found.rivals if e.missing is not None],
     }
+
+
+def _known(files: Files) -> str | None:
+    """The best of the well-known networks that the search tried itself, beside the one that came out."""
+    tried = [t for t in files.facts.trials or () if t.value is not None]
+    worth = {t.picks: t.value or 0.0 for t in tried}  # the last of a network's trials
+    names = {t.picks: t.name for t in tried if t.name and t.name != "start"}
+    own = worth.get(files.solution.solution.picks)
+    if not names or own is None:
+        return None
+    best = max(names, key=worth.__getitem__)
+    if best == files.solution.solution.picks:
+        return f"The network of this run is a well-known one, {names[best]}: the search tried no better one."
+    return (
+        f"Of the well-known networks that the search tried, {names[best]} was the best: worth {worth[best]:.1f} % "
+        f"after its trials. The network of this run was worth {own:.1f} %."
+    )
 
 
 def _network(e: Contestant) -> str:
