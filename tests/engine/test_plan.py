@@ -7,9 +7,11 @@ import pytest
 import tiny
 import torch
 
+from sartor.engine import plan
+from sartor.engine.device import Way
 from sartor.engine.fit import Training, fit, nothing
 from sartor.engine.length import Length
-from sartor.engine.plan import planned, seconds_per_step
+from sartor.engine.plan import Pacer, planned, seconds_per_step
 from sartor.engine.recipe import Recipe
 
 
@@ -115,3 +117,33 @@ def test_a_part_of_an_epoch_can_be_the_end(tmp_path):
     assert len(history) == 2 and len(seen) == steps + 2
     rates = [rate for *_, rate in seen]
     assert np.argmax(rates) < len(rates) - 1 and rates[-1] < 0.3 * max(rates)
+
+
+def test_the_way_is_chosen_anew_where_steps_take_another_time(tmp_path, monkeypatch):
+    """A neighbour comes, and one thread is faster; it goes, and both are. Steps that vary a little change nothing."""
+    now, slow, timed = 0.0, False, []
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+
+    def fastest(t, patience):
+        timed.append(now)
+        return (0.3, Way(1, 1)) if slow else (0.1, Way(2, 1))
+
+    monkeypatch.setattr(plan, "fastest", fastest)
+    training, pacer = _training(tmp_path), Pacer(0.1)
+
+    def steps(seconds, until):
+        nonlocal now
+        while now < until:
+            now += seconds
+            pacer(training, 0.5)
+
+    steps(0.13, 60)
+    assert timed == []
+    slow = True
+    steps(1.0, 71)  # waiting threads spin, until one alone is chosen
+    steps(0.3, 180)
+    assert len(timed) == 1 and 60 < timed[0] < 85
+    slow = False
+    steps(0.12, 240)
+    assert len(timed) == 2 and 180 < timed[1] < 205
+    assert pacer.step == 0.1

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -35,6 +35,9 @@ from sartor.runs.progress import Bar
 from sartor.runs.stopping import patiently
 from sartor.spaces.depthwise import in_32_bits
 from sartor.spaces.supernet import StepDraw
+
+if TYPE_CHECKING:
+    from sartor.engine.plan import Pacer
 
 # (random stream of this step, images) -> what the step draws; with `StepDraw` the step may be replayed as a CUDA graph
 Draw = Callable[[np.random.Generator, int], Any]
@@ -75,6 +78,7 @@ class Training:
     draw: Draw | None = None
     length: Length | None = None  # instead of the recipe's epochs
     growth: Growth | None = None  # of the images, where steps were timed; else as the recipe says
+    pacer: Pacer | None = None  # looks after how fast steps are
     title: str = ""  # what a person is told that it is; its name where nothing is said
 
     @property
@@ -258,6 +262,8 @@ def _epoch(
         if k % _CHECK_EVERY == _CHECK_EVERY - 1:
             _check(t, _means(t, sums, k + 1), epoch)
         show(t, at)
+        if t.pacer is not None:
+            t.pacer(t, progress)
         keep(t, epoch, begun)
     means = _means(t, sums, begun.steps)
     _check(t, means, epoch)

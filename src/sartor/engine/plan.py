@@ -6,7 +6,7 @@ import copy
 import time
 from dataclasses import replace
 from itertools import islice
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 import torch
@@ -25,6 +25,8 @@ _TIMED = 12  # steps that are, at most,
 _PATIENCE = 0.06  # or as many as fit into this share of the training's time, two at least
 _LONG = 0.03  # seconds of a step from which it may be worth asking whether more threads shorten it
 _PAYS = 0.9  # of the time of steps on whole images: with less to win, images do not grow
+_EVERY = 10.0  # seconds between looks at how long steps take now,
+_OTHER = 1.5  # and how many times longer, or shorter, than they took makes it worth timing all ways again
 _RESERVE = 0.97  # share of the seconds that is planned: checkpoints and the evaluation take the rest
 
 
@@ -47,7 +49,32 @@ def planned(t: Training, seconds: float) -> Training:
     # Runs of an older version have no hands and no stages.
     told = known.get("stages") or [[1.0, t.feed.task.image, 1.0]]
     growth = Growth(tuple(Stage(float(until), int(side), float(cost)) for until, side, cost in told))
-    return replace(t, length=Length(float(known["epochs"]), until, filled=True, growth=growth), growth=growth)
+    length = Length(float(known["epochs"]), until, filled=True, growth=growth)
+    pace = Pacer(float(known["seconds_per_step"])) if len(t.engine.ways(t.recipe.batch)) > 1 else None
+    return replace(t, length=length, growth=growth, pacer=pace)
+
+
+@final
+class Pacer:
+    """Chooses anew how steps are computed where they have come to take another time: neighbours come and go.
+
+    Beside other work threads wait for each other, and one alone may be faster than two; when it has ended, no longer.
+    """
+
+    def __init__(self, step: float) -> None:
+        self.step = step  # seconds of one on whole images
+        self.begun, self.steps = time.monotonic(), 0
+
+    def __call__(self, t: Training, progress: float) -> None:
+        """After every step of the training, which is as long as a time."""
+        self.steps += 1
+        seconds = time.monotonic() - self.begun
+        if seconds < _EVERY or t.engine.world > 1:
+            return
+        expected = self.step * (t.growth.at(progress).cost if t.growth is not None else 1.0)
+        if not expected / _OTHER < seconds / self.steps < expected * _OTHER:
+            self.step = fastest(replace(t, growth=None), _PATIENCE * _EVERY)[0]
+        self.begun, self.steps = time.monotonic(), 0
 
 
 def _growing(t: Training, step: float, patience: float) -> Growth:
