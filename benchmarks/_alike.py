@@ -73,6 +73,7 @@ class Alike:
         result = {
             "parameters": parameters, "val_accuracy": val, "test_accuracy": test, "test_error": 100 - test,
             "seconds": seconds, "epochs": len(history), "loss": [h["loss"] for h in history],
+            "speeds": [h["images_per_second"] for h in history],
             "images_per_second": max((h["images_per_second"] for h in history), default=None),
         }  # fmt: skip
         done.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,11 @@
 """The edge space: its frames, the known networks that are points of it, and what is exported."""
 
+from dataclasses import replace
+from functools import partial
+
 import numpy as np
 import pytest
+import tiny
 import torch
 
 from sartor.core.arch import Arch
@@ -10,10 +14,19 @@ from sartor.core.task import Task
 from sartor.costs.macs import Macs
 from sartor.costs.params import Params
 from sartor.deploy.module import onnx_graph, session
+from sartor.engine import checkpoint
+from sartor.engine.evaluate import recalibrate
+from sartor.methods.binas.method import BINAS
+from sartor.solvers import solve
+from sartor.solvers.base import Problem
 from sartor.spaces.edge.frame import Frame
+from sartor.spaces.edge.shared import Make, Shared
 from sartor.spaces.edge.space import Edge
+from sartor.spaces.ops import ConvBnAct
 from sartor.spaces.plain.space import Plain, build
 from sartor.spaces.supernet import new_supernet
+
+SMALL = Task(3, 16)
 
 
 def sizes(net, task):
@@ -131,4 +144,45 @@ def test_bad_options_are_refused():
     with pytest.raises(BadInput, match="at least 8 pixels"):
         Edge().fitted(Task(2, 7))
     with pytest.raises(BadInput, match="no shared weights"):
-        new_supernet(Edge(), Task(2, 8))
+        new_supernet(Plain(), Task(2, 8))
+
+
+def test_a_step_on_one_network_moves_its_own_slices_and_nothing_else():
+    space = Edge(widths=(8, 16)).fitted(SMALL)
+    torch.manual_seed(0)
+    net, arch = space.supernet(SMALL).train(), space.sample(np.random.default_rng(0))
+    net(torch.randn(4, 3, 16, 16), arch).square().sum().backward()
+    moved = sum(int((p.grad != 0).sum()) for p in net.parameters() if p.grad is not None)
+    own = sum(p.numel() for p in space.network(arch, SMALL).parameters())
+    # Activations that are zero everywhere leave a few weights without a gradient.
+    assert 0.9 * own < moved <= own < 0.2 * sum(p.numel() for p in net.parameters())
+
+
+def test_statistics_are_plain_averages_of_what_each_number_of_inputs_has_seen():
+    """Paths come and go: a row that missed the first batches does not keep what it had before them."""
+    made = {(i, 8): Make(partial(ConvBnAct, i, 8, 1), i) for i in (4, 8)}
+    shared, alone = Shared(made).train(), ConvBnAct(8, 8, 1).train()
+    alone.load_state_dict({**alone.state_dict(), **{k: v.detach() for k, v in shared.slices((8, 8)).items()}})
+    alone.norm.momentum = None  # PyTorch's own plain average
+    batches = [(torch.randn(5, i, 6, 6) + n, i) for n, i in enumerate((4, 4, 8, 4, 8, 8))]
+    for x, i in batches[:2]:
+        shared(x, (i, 8))  # a training, which is to be forgotten
+    recalibrate(shared, iter([(x, i) for x, i in batches]), lambda x, k: shared(x, (batches[k][1], 8)))
+    for x, i in batches:
+        if i == 8:
+            alone(x)
+    for name in ("running_mean", "running_var"):
+        torch.testing.assert_close(shared.slices((8, 8))[f"1.{name}"], getattr(alone.norm, name))
+
+
+def test_binas_scores_networks_of_all_widths_and_sides(tmp_path):
+    job = tiny.job(tmp_path, space="edge")
+    job = replace(job, space=Edge(widths=(8, 16), heads=(0, 32)).fitted(job.task))
+    method = BINAS(heaviest_epochs=1, multipath_epochs=1, passes=2, held_out=4, batch=16, augment="light")
+    found = method.search(job)
+    assert solve(Problem(found.score, job.space.rules)).proven
+    assert found.score.linear[0].std() > 0  # sides
+    net = new_supernet(job.space, job.task)
+    net.load_state_dict(checkpoint.load(tmp_path / "search/supernet.safetensors"))
+    arch = job.space.sample(np.random.default_rng(0))
+    assert torch.isfinite(net.eval().extract(arch)(torch.randn(2, 1, 8, 8))).all()

@@ -47,6 +47,9 @@ def recalibrate(net: nn.Module, batches: Iterator[tuple[Tensor, Any]], forward: 
     """
     norms = [m for m in net.modules() if hasattr(m, "running_mean") and hasattr(m, "momentum")]
     kept = [m.momentum for m in norms]
+    for norm in norms:
+        if hasattr(norm, "average_anew"):  # one that does not see every batch counts those that it sees
+            norm.average_anew()  # type: ignore[operator]
     training = net.training
     net.train()
     dropouts = [(m, m.p) for m in net.modules() if isinstance(m, nn.Dropout)]

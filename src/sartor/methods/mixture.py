@@ -97,8 +97,8 @@ class Search:
         """Alternate until the recipe's epochs are over; goes on where a killed search stopped."""
         job = self.job
         training = Training(self.name, self.net, self._loss, self.recipe, job.feed, self.train, job.run)
-        told = {"title": "training a mixture of all options"}
-        t = job.timed(replace(training, extra={"mixture": self}, after=self._after, draw=self._mixture, **told))
+        t = job.timed(replace(training, extra={"mixture": self}, after=self._after, draw=self._mixture))
+        t = replace(t, title="training a mixture of all options")
         steps = len(job.feed.batches(self.train, self.recipe.batch, self.name))
         epochs = self.recipe.epochs if t.length is None else t.length.end
         self.learner.expect(max(1, round(epochs * steps)) * self._shown(self.recipe.batch))

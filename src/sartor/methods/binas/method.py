@@ -213,6 +213,9 @@ class BINAS(Method):
 
     def _sort(self, job: Job, net: Any) -> None:
         """Gradients of the heaviest network over the first images of each class decide the channels' order."""
+        shared: object = net
+        if not isinstance(shared, Elastic):
+            return
         labels = job.feed.images.labels[job.splits.train]
         first = [np.flatnonzero(job.task.members(labels, c)) for c in range(job.task.classes)]
         index = np.concatenate([job.splits.train[f[: max(1, int(self.sort_share * len(f)))]] for f in first])
@@ -224,8 +227,7 @@ class BINAS(Method):
             with job.engine.autocast():
                 loss = job.task.loss(net(x, job.space.heaviest), y)
             loss.backward()  # type: ignore[no-untyped-call]
-        if isinstance(net, Elastic):
-            net.sort_channels()
+        shared.sort_channels()
         net.zero_grad()
 
     # measuring -----------------------------------------------------------------------------------

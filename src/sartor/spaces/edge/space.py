@@ -19,12 +19,14 @@ from sartor.core.arch import Arch, Choice
 from sartor.core.errors import BadInput
 from sartor.core.quadratic import Limit, Quadratic
 from sartor.core.task import Task
-from sartor.spaces.base import Part, Space
+from sartor.spaces.base import Part, Picks
 from sartor.spaces.drawing import Aspect, Drawing, Stage
 from sartor.spaces.edge.frame import DEPTHS, Block, Frame, blocks, frames
 from sartor.spaces.edge.landmarks import landmarks
 from sartor.spaces.edge.nets import ACTIVATIONS, block, head, stem
+from sartor.spaces.edge.supernet import EdgeSupernet
 from sartor.spaces.plain.nets import started
+from sartor.spaces.supernet import SharedSpace
 
 _ASPECTS = (
     Aspect("width", "height", "{0:g} wide"),
@@ -35,12 +37,13 @@ _ASPECTS = (
 )
 _FAMILIES = ("res", "group", "fused", "mb")  # in the order of their aspects
 _UNFITTED = 64  # pixels a side, until a task says
+_TOGETHER = 8  # images that go through one network of a supernet
 _SMALL = 32  # pixels a side, of which none can be spared
 
 
 @final
 @dataclass(frozen=True)
-class Edge(Space):
+class Edge(SharedSpace):
     """Input side, stem, family, width and depth of every stage, head: from very small networks to large ones."""
 
     least_side: ClassVar[int] = 8
@@ -112,6 +115,25 @@ class Edge(Space):
                 inputs = kind.width
         layers.append(head(inputs, self.heads[arch.picks[-1]], task.classes, act))
         return started(nn.Sequential(*layers), self.zero_init)
+
+    def supernet(self, task: Task) -> EdgeSupernet:
+        """All networks in one set of weights."""
+
+        def build_stem(width: int, frame: Frame) -> nn.Module:
+            return stem(task.channels, task.image, width, frame, self.activation, self.stem_kernel)
+
+        def build_block(kind: Block, inputs: int, stride: int) -> nn.Module:
+            return block(kind, inputs, stride, self.activation)
+
+        def build_head(inputs: int, width: int) -> nn.Module:
+            return head(inputs, width, task.classes, self.activation)
+
+        return EdgeSupernet(self, task, self.layout, self.widths, self.heads, self.stages, build_stem, build_block,
+                            build_head)  # fmt: skip
+
+    def sample_picks(self, rng: np.random.Generator, count: int) -> Picks:
+        """Uniformly random networks, each for several images in a row: every other one is a pass of its own."""
+        return np.repeat(super().sample_picks(rng, -(-count // _TOGETHER)), _TOGETHER, axis=0)[:count]
 
     def parts(self, task: Task) -> Iterator[Part]:
         """Frame by frame: the stem, every stage's first block after every option before, its repeats, the head."""
