@@ -62,12 +62,12 @@ def largest(
     landmarks: Mapping[str, Arch], limits: Sequence[Limit], macs: Quadratic | None,
     fits: Callable[[Arch], bool] | None = None, work: Quadratic | None = None,
 ) -> dict[str, Arch]:  # fmt: skip
-    """Of every family of well-known networks the largest inside the limits (or `fits`) for each stride of its stem.
+    """Of every family of well-known networks the one of the most computation inside the limits (or `fits`).
 
-    One of every family comes before another of any. A family is how names begin, a stride how they may end. The largest
-    by what is computed, where that is counted, not by what it costs: inside a latency that is a wide network, where the
-    dearest is a deep one. Where the `work` of a training step counts too, of those that compute about as much the one
-    with the least: wide and shallow, it learns faster.
+    One for each stride of the stem; one of every family comes before another of any. A family is how names begin, a
+    stride how they may end. Computation is `macs` where those are counted: inside a latency that is a wide network,
+    where the dearest would be a deep one. Where the `work` of a training step counts too, of those that compute about
+    as much it is the one with the least: wide and shallow, it learns faster.
     """
     families: dict[str, dict[str, list[tuple[float, float, str]]]] = {}
     for name, arch in landmarks.items():
