@@ -45,7 +45,7 @@ SIZES = tuple(len(c.options) for c in CHOICES)
 
 def paced(monkeypatch, step):
     """Every step takes so long, on one thread as in any other way."""
-    monkeypatch.setattr(bench, "seconds_per_step", lambda training, patience: step)
+    monkeypatch.setattr(bench, "seconds_per_step", lambda training, patience, hopeless=0.0: step)
     monkeypatch.setattr(bench, "fastest", lambda training, patience, cores=None: (step, Way(1, 1)))
 
 
@@ -365,7 +365,8 @@ def test_where_even_the_fewest_trials_would_be_too_short_faster_networks_are_tri
     slow, fast, work = _paced(tmp_path, monkeypatch, 100.0, 20.0)
     assert slow.field.most is None
     assert fast.field.most is not None
-    assert fast.schedule.epochs > 2 * slow.schedule.epochs
+    slowly, quickly = (made.schedule.epochs * made.schedule.units for made in (slow, fast))
+    assert quickly > 2 * slowly and fast.schedule.first >= schedule._FEWEST
     tried = fast.candidates(0)
     assert max(work(c.arch) for c in tried) <= fast.field.most < max(work(c.arch) for c in slow.candidates(0))
     assert ladder.Ladder(fast.job, Trials(epochs=0).recipe(0), 0, 0, 3, 1, 0.5).candidates(0) == tried  # resumed

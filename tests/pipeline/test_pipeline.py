@@ -253,6 +253,17 @@ def test_another_budget_searches_nothing_again(solved, finished):
     assert (found.path / "report.html").is_file()
 
 
+def test_a_budget_that_ends_at_a_network_which_another_one_has_trained_takes_it_from_there(finished, tmp_path):
+    run = finished.copy(tmp_path / "run")
+    first = sartor.load(run)
+    amount = first.certificate["costs"]["params"]["measured"]
+    again = sartor.solve(run, latency="50ms", params=float(amount))
+    assert again.path != first.path and again.arch == first.arch
+    weights = "model/trained.safetensors"
+    assert (again.path / weights).read_bytes() == (run / weights).read_bytes()
+    assert not list((again.path / "search").glob("*.checkpoint.safetensors"))  # nothing was trained
+
+
 def test_the_same_budget_again_recomputes_nothing(solved):
     run, _, found = solved
     before = files(run)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import time
 from dataclasses import replace
 from itertools import islice
@@ -23,6 +24,7 @@ from sartor.runs.progress import span
 _WARM = {"cpu": 1, "cuda": 4}  # steps that are not timed: libraries set themselves up, a CUDA graph is recorded
 _TIMED = 12  # steps that are, at most,
 _PATIENCE = 0.06  # or as many as fit into this share of the training's time, two at least
+_WORSE = 1.3  # times the fastest way's: such steps need not be timed well
 _LONG = 0.03  # seconds of a step from which it may be worth asking whether more threads shorten it
 _PAYS = 0.9  # of the time of steps on whole images: with less to win, images do not grow
 _EVERY = 10.0  # seconds between looks at how long steps take now,
@@ -98,14 +100,17 @@ def fastest(t: Training, patience: float, cores: int | None = None) -> tuple[flo
             break
         if way.hands == 1 or hands.suited(t.recipe):
             t.engine.use(way)
-            found.append((seconds_per_step(t, patience), way))
+            found.append((seconds_per_step(t, patience, _WORSE * min(found)[0] if found else math.inf), way))
     step, way = min(found)
     t.engine.use(way)
     return step, way
 
 
-def seconds_per_step(t: Training, patience: float = 4.0) -> float:
-    """The median time of a training step, on the real images; everything is then put back as it was."""
+def seconds_per_step(t: Training, patience: float = 4.0, hopeless: float = math.inf) -> float:
+    """The median time of a training step, on the real images; everything is then put back as it was.
+
+    Two steps are enough where both take longer than what would be `hopeless`.
+    """
     warm = _WARM[t.engine.device.type]
     optimiser, average = t.recipe.optimiser(t.net), MovingAverage(t.net, t.recipe.ema)
     parts: dict[str, Any] = {**t.extra, "net": t.net}
@@ -127,7 +132,8 @@ def seconds_per_step(t: Training, patience: float = 4.0) -> float:
                 torch.cuda.synchronize(t.engine.device)
             taken.append(time.perf_counter() - mark)
             mark = time.perf_counter()
-            if t.engine.agree(len(taken) >= warm + 2 and time.monotonic() - begin > patience):
+            enough = time.monotonic() - begin > patience or min(taken[warm:], default=0.0) > hopeless
+            if t.engine.agree(len(taken) >= warm + 2 and enough):
                 break
     for name, part in parts.items():
         part.load_state_dict(before[name])
