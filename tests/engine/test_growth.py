@@ -123,7 +123,7 @@ def test_a_recipes_images_grow_and_a_killed_training_ends_with_the_same_weights(
 def test_seconds_are_planned_with_the_times_of_all_stages_where_growing_pays(tmp_path, monkeypatch, gain, stages):
     t, _ = _training(tmp_path, small=0.5)
 
-    def timed(t, patience):
+    def timed(t, patience, hopeless=0.0):
         side = 64 if t.growth is None else t.growth.stages[0].side
         return 0.5 * (1 - gain * (64 - side) / 32)
 
@@ -132,7 +132,7 @@ def test_seconds_are_planned_with_the_times_of_all_stages_where_growing_pays(tmp
     mean = 0.3 * 0.5 + 0.3 * 0.75 + 0.4 if stages == 3 else 1.0
     assert len(found.growth.stages) == stages
     assert found.length.end == pytest.approx(0.97 * 100 / (0.5 * mean * 3), rel=0.01)
-    monkeypatch.setattr("sartor.engine.plan.seconds_per_step", lambda t, patience: pytest.fail("timed again"))
+    monkeypatch.setattr("sartor.engine.plan.seconds_per_step", lambda *told: pytest.fail("timed again"))
     assert planned(t, 1.0).growth == found.growth
 
 

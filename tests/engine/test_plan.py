@@ -98,11 +98,11 @@ def test_timing_steps_changes_nothing(tmp_path):
 
 def test_seconds_decide_the_epochs_and_a_resumed_run_keeps_them(tmp_path, monkeypatch):
     t = _training(tmp_path)
-    monkeypatch.setattr("sartor.engine.plan.seconds_per_step", lambda t, patience: 0.5)
+    monkeypatch.setattr("sartor.engine.plan.seconds_per_step", lambda t, patience, hopeless: 0.5)
     steps = len(t.feed.batches(t.index, 16, "timed"))
     first = planned(t, 100.0)
     assert first.length.end == pytest.approx(0.97 * 100 / (0.5 * steps), rel=0.01)
-    monkeypatch.setattr("sartor.engine.plan.seconds_per_step", lambda t, patience: pytest.fail("timed again"))
+    monkeypatch.setattr("sartor.engine.plan.seconds_per_step", lambda *told: pytest.fail("timed again"))
     assert planned(t, 1.0).length.end == first.length.end
 
 
