@@ -1,7 +1,7 @@
-"""Does a fit end in the time that it was given, and does one that was killed in the middle and started again?
+"""Whether a fit ends in the time that it was given, and one that was killed in the middle and started again.
 
-Every time is tried twice: uninterrupted, and killed (SIGKILL) at a random moment between a quarter and three quarters of
-it, then resumed by the same command. Seconds are those of whole processes, by the wall, imports included.
+Every time is tried twice: uninterrupted, and killed (SIGKILL) at a random moment between a quarter and three quarters
+of it, then resumed by the same command. Seconds are those of whole processes, by the wall, imports included.
 
     python benchmarks/in_time.py --data digits --latency 100us --times 60s 3min 10min --out runs/in_time
 """
