@@ -42,7 +42,7 @@ def main() -> None:
     parser.add_argument("--timm", nargs="*", default=())
     args = parser.parse_args()
     if args.finished:
-        keep(args.name or args.finished.name, "cpu" if args.device is None else args.device, args.finished)
+        keep(args.name or args.finished.name, args.finished)
         return
     asked = ("latency", "macs", "params", "memory", "time", "device", "effort", "image", "seed")
     options = {n: getattr(args, n) for n in asked if getattr(args, n) is not None}
@@ -50,15 +50,15 @@ def main() -> None:
     out = args.out or Path(f"runs/against-{name}")
     sartor.fit(args.data, out=out, **options)
     sartor.compare(out, time=args.compare_time, timm=args.timm)
-    keep(name, args.device or "cpu", out)
+    keep(name, out)
 
 
-def keep(name: str, device: str, path: Path) -> None:
+def keep(name: str, path: Path) -> None:
     """What the run's own files say of it and of its comparison."""
     run = Run.open(path)
     found = run.load(CompareFile)
     config = tomllib.loads((path / "config.toml").read_text(encoding="utf-8"))
-    print(record(f"against_plain_{name}_{device}", {
+    print(record(f"against_plain_{name}_{config['device']}", {
         "options": {n: config.get(n) for n in ("budgets", "time", "effort", "device", "image", "seed")},
         "verdict": verdict(found), "comparison": encode(found), "certificate": sartor.load(path).certificate,
         "seconds": {k: s.seconds for k, s in run.stages().items()},
