@@ -17,7 +17,7 @@ from sartor.core.errors import BadInput
 def compress(
     model: Annotated[str | None, typer.Argument(help="package.module:function, or a run of `sartor fit`.")] = None,
     data: Annotated[str | None, typer.Option(help="As for `sartor fit`; a run directory knows its own.")] = None,
-    latency: Annotated[list[str] | None, typer.Option(help="Largest time for one image, e.g. 2ms or 50%; of one of "
+    latency: Annotated[list[str] | None, typer.Option(help="Largest time of one call, e.g. 2ms or 50%; of one of "
                                                            "several targets NAME=2ms.")] = None,
     params: Annotated[str | None, typer.Option(help="Most parameters, e.g. 1M or 30%.")] = None,
     macs: Annotated[str | None, typer.Option(help="Most multiply-accumulates, e.g. 50M or 40%.")] = None,

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import time
+from dataclasses import fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
@@ -30,7 +31,7 @@ _INTERRUPTED, _TERMINATED = 130, 143  # 128 and the number of the signal
 _REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.ENAMETOOLONG)
 
 Latency = Annotated[list[str] | None, typer.Option(
-    "--latency", help="Largest time for one image, e.g. 5ms; of one of several targets NAME=5ms.")]  # fmt: skip
+    "--latency", help="Largest time of one call, e.g. 5ms; of one of several targets NAME=5ms.")]  # fmt: skip
 Params = Annotated[str | None, typer.Option("--params", help="Largest number of parameters, e.g. 2M.")]
 Macs = Annotated[str | None, typer.Option("--macs", help="Largest number of multiply-accumulates, e.g. 50M.")]
 Memory = Annotated[str | None, typer.Option("--memory", help="Largest size of the weights, e.g. 4MB.")]
@@ -216,7 +217,7 @@ def measure(
 ) -> None:  # fmt: skip
     """Price every part of a space on the target: its latency, or another cost."""
     from sartor.core.config import assign
-    from sartor.core.registry import RUNTIMES, SPACES
+    from sartor.core.registry import COSTS, RUNTIMES, SPACES
     from sartor.core.task import Task
     from sartor.costs.base import cache_folder
     from sartor.pipeline.options import Fit, Plug
@@ -225,12 +226,12 @@ def measure(
 
     if out is not None:
         check_writable(out)
-    options: dict[str, Any] = {"device": device}
+    usual = (n for n in (Fit.runtime, *RUNTIMES.names()) if device in RUNTIMES[n].devices)
+    chosen = Fit(data="", runtime=runtime or next(usual, Fit.runtime), target=target, threads=threads)
+    placed = any(field.name == "device" for field in fields(COSTS[cost]))
+    options: dict[str, Any] = {"device": device} if placed else {}
     for setting in set_ or []:
         assign(options, setting)
-    fitting = (n for n in RUNTIMES.names() if device in RUNTIMES[n].devices)
-    under = runtime or next(fitting, RUNTIMES.names()[0])
-    chosen = Fit(data="", runtime=under, target=target, threads=threads)
     measured = chosen.made_cost(Plug(cost, options))
     task = Task(classes, image, channels)
     with Reporter(quiet or None).bar("measuring", 100) as bar, TemporaryDirectory() as spare:
