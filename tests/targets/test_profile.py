@@ -18,6 +18,7 @@ from sartor.runs.directory import read_json, write_json
 from sartor.runs.progress import Reporter
 
 LIMIT = {"latency": "50ms"}
+BOTH = {"laptop": "local", "pi": "ssh://pi"}
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +88,8 @@ def test_a_profile_serves_what_was_measured_and_nothing_else(tmp_path):
         ({"target": {"a b": "local"}}, "must be ADDRESS or NAME=ADDRESS"),
         ({"target": {"pi": 3}}, "must be ADDRESS or NAME=ADDRESS"),
         ({"target": {"../pi": "local"}}, "must be ADDRESS or NAME=ADDRESS"),
+        ({"budgets": {"latency": "5ms"}, "target": BOTH}, "must say at which of the targets laptop, pi it holds"),
+        ({"budgets": {"params": "5M"}, "target": BOTH}, "nothing is measured at the targets laptop, pi"),
     ],
 )
 def test_targets_that_mean_nothing_are_refused(values, message):
@@ -94,7 +97,45 @@ def test_targets_that_mean_nothing_are_refused(values, message):
         options.from_mapping({"data": "digits", **values})
 
 
+ADDRESSED = [
+    # budgets, targets: every measured cost with its target, and that of what has no name
+    ({"latency": "5ms"}, {"pi": "ssh://pi"}, {"latency": "ssh://pi"}, "ssh://pi"),
+    ({"latency": {"pi": "5ms"}}, {"pi": "ssh://pi"}, {"latency@pi": "ssh://pi"}, "ssh://pi"),
+    ({"params": "5M"}, {"pi": "ssh://pi"}, {}, "ssh://pi"),
+    ({"latency": {"laptop": "5ms"}}, BOTH, {"latency@laptop": "local", "latency@pi": "ssh://pi"}, "local"),
+    ({"latency": "5ms"}, {"": "local", "pi": "ssh://pi"}, {"latency": "local", "latency@pi": "ssh://pi"}, "local"),
+]
+
+
+@pytest.mark.parametrize(("budgets", "targets", "measured", "usual"), ADDRESSED)
+def test_every_target_is_measured_and_a_single_one_is_meant_by_all(budgets, targets, measured, usual):
+    made = options.from_mapping({"data": "digits", "budgets": budgets, "target": targets})
+    assert {n: c.target for n, c in made.made_costs().items() if hasattr(c, "target")} == measured
+    assert made.target == usual
+    assert set(made.budgets) <= {*measured, "params"}
+
+
+def test_a_cost_that_is_asked_for_is_measured_at_every_target_with_its_options():
+    given = {"data": "digits", "target": BOTH, "costs": {"latency": {"rounds": 4}, "latency@pi": {"rounds": 5}}}
+    made = options.from_mapping(given).made_costs()
+    assert {n: c.rounds for n, c in made.items() if "latency" in n} == {"latency@laptop": 4, "latency@pi": 5}
+
+
+def test_the_targets_of_a_run_that_is_there():
+    plug = options.Plug("latency")
+    both, one = {"latency@laptop": plug, "latency@pi": plug}, {"latency": plug}
+    at = {n: p.options.get("target") for n, p in options.aimed_anew(both, {"pi": "local"}).items()}
+    assert at == {"latency@laptop": None, "latency@pi": "local"}
+    assert options.aimed_anew(one, {"pi": "ssh://pi"})["latency"].options == {"target": "ssh://pi"}
+    for targets in ({"": "local"}, {"board": "local"}):
+        with pytest.raises(BadInput, match="the targets of this run are laptop, pi"):
+            options.aimed_anew(both, targets)
+
+
 def test_the_command_line_names_targets():
+    for twice in (["ssh://a", "ssh://b"], ["pi=5ms", "pi=6ms"]):
+        with pytest.raises(BadInput, match="--target must be given once for each target"):
+            by_target(twice)
     assert by_target(["5ms"]) == {"": "5ms"}
     assert by_target(["laptop=5ms", "pi=20ms"]) == {"laptop": "5ms", "pi": "20ms"}
     assert by_target(["ssh://a@b?python=/x/python3"]) == {"": "ssh://a@b?python=/x/python3"}

@@ -51,7 +51,9 @@ def compress(
     values |= given(model=model, data=data, structures=structure, weights=None if weights is None else str(weights),
                     effort=effort, device=device, runtime=runtime, target=by_target(target), threads=threads,
                     image=image, seed=seed, costs=cost or None, solver=solver)  # fmt: skip
-    limits = named_budgets(budget) | given(latency=by_target(latency), params=params, macs=macs, memory=memory)
+    limits = named_budgets(budget) | given(
+        latency=by_target(latency, "--latency"), params=params, macs=macs, memory=memory
+    )
     values = overridden(grouped(values, Compression), set_, limits)
     if "model" not in values:
         raise BadInput("what to compress is missing: give package.module:function, or a run directory.")

@@ -77,7 +77,9 @@ def fit(
                     runtime=runtime, target=by_target(target), threads=threads, image=image, seed=seed,
                     devices=devices, nodes=nodes, logger=logger, costs=cost or None, solver=solver,
                     precision=precision)  # fmt: skip
-    limits = named_budgets(budget) | given(latency=by_target(latency), params=params, macs=macs, memory=memory)
+    limits = named_budgets(budget) | given(
+        latency=by_target(latency, "--latency"), params=params, macs=macs, memory=memory
+    )
     values = overridden(options.grouped(values), set_, limits)
     if "data" not in values:
         raise BadInput("what to fit is missing: give a folder of images, or a name such as digits.")
@@ -121,7 +123,9 @@ def solve(
     from sartor.pipeline.order import solve as run_solve
     from sartor.runs.progress import Reporter
 
-    limits = named_budgets(budget) | given(latency=by_target(latency), params=params, macs=macs, memory=memory)
+    limits = named_budgets(budget) | given(
+        latency=by_target(latency, "--latency"), params=params, macs=macs, memory=memory
+    )
     asked = overridden({"solver": {"name": solver or AUTO}}, set_, {})
     if set(asked) != {"solver", "budgets"} or asked["budgets"]:
         raise BadInput("--set of `sartor solve` takes options of the solver, such as solver.time_limit=60.")

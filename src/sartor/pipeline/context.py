@@ -42,12 +42,13 @@ from sartor.pipeline.options import (
     Fit,
     Options,
     Plug,
-    aimed,
+    aimed_anew,
     from_mapping,
     parse_budgets,
     plain,
     read_targets,
     recorded,
+    usual_target,
 )
 from sartor.runs.clock import Clock
 from sartor.runs.codec import encode
@@ -284,7 +285,9 @@ def reopened(
     reporter.imports(named_code(values))
     limits = parse_budgets(budgets or {}, given.costs)
     names = [*sorted(p.stem for p in (run.path / "costs").glob("*.json")), *limits]
-    kept = aimed({n: given.costs.get(n, Plug(n, {}, trusted)) for n in names}, read_targets(target))
+    targets = read_targets(target)
+    kept = aimed_anew({n: given.costs.get(n, Plug(n, {}, trusted)) for n in names}, targets)
+    more |= {} if usual_target(targets) is None else {"target": usual_target(targets)}
     start = Origin.there(given.start)  # it may be another machine's
     given = dataclasses.replace(given, costs=kept, devices=1, nodes=1, start=start, **more)
     return open_context(given, path, reporter, timed=False), {n: float(v) for n, v in limits.items()}

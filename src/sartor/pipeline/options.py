@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
@@ -238,19 +238,63 @@ def read_targets(given: Any) -> dict[str, str]:
     return dict(found)
 
 
+def usual_target(targets: Mapping[str, str]) -> str | None:
+    """Where what names no target is measured: at the one without a name, or at the only one; None if there is none."""
+    only = next(iter(targets.values())) if len(targets) == 1 else None
+    return targets.get("", only)
+
+
 def aimed(costs: Mapping[str, Plug], targets: Mapping[str, str]) -> dict[str, Plug]:
     """The costs, each at the target whose name follows its own: ``latency@pi`` at that of ``pi``."""
-    found = dict(costs)
-    for name, plug in costs.items():
+    found, usual = dict(costs), usual_target(targets)
+    for name in [n for n, plug in costs.items() if _placed(plug)]:
         at = name.partition("@")[2]
-        if at in targets and _placed(plug):
-            found[name] = dataclasses.replace(plug, options={**plug.options, "target": targets[at]})
+        address = targets.get(at) if at else usual
+        if address is not None:
+            found[name] = dataclasses.replace(costs[name], options={**costs[name].options, "target": address})
     return found
+
+
+def aimed_anew(costs: Mapping[str, Plug], targets: Mapping[str, str]) -> dict[str, Plug]:
+    """Those of a run that is there, at targets of which each must be one of theirs."""
+    placed = [name for name, plug in costs.items() if _placed(plug)]
+    known = {name.partition("@")[2] for name in placed}
+    other = [at for at in targets if at not in known and not (len(targets) == 1 and "" in known)]
+    if placed and other:
+        named = ", ".join(sorted(known - {""})) or "without a name"
+        raise BadInput(f"the targets of this run are {named}: give NAME=ADDRESS, but got {targets[other[0]]!r} for "
+                       f"{other[0] or 'one without a name'}.")  # fmt: skip
+    return aimed(costs, targets)
 
 
 def _placed(cost: Plug) -> bool:
     """Whether it is measured somewhere: at a target."""
     return "target" in {f.name for f in dataclasses.fields(cost.resolve(COSTS))}
+
+
+def _at_each(costs: Mapping[str, Plug], budgets: Collection[str], targets: Mapping[str, str]) -> dict[str, Plug]:
+    """The costs, and for every named target each cost that is limited or asked for anywhere and measured at targets."""
+    named, usual = [name for name in targets if name], usual_target(targets)
+    known = {name: Plug(name) for name in COSTS.names()} | dict(costs)
+    wanted = [name for name in (*costs, *budgets) if cost_of(name) in known and _placed(known[cost_of(name)])]
+    for name in budgets if usual is None and named else ():
+        if name in wanted and "@" not in name:
+            raise BadInput(
+                f"the {name} budget must say at which of the targets {', '.join(named)} it holds: "
+                f"--budget {name}@{named[0]}=AMOUNT."
+            )
+    if len(named) > 1 and not wanted:
+        raise BadInput(
+            f"nothing is measured at the targets {', '.join(named)}: give a budget for one of them, such as --latency "
+            f"{named[0]}=5ms, or ask for --cost latency."
+        )
+    found = {n: plug for n, plug in costs.items() if usual is not None or not named or n not in wanted or "@" in n}
+    for base in dict.fromkeys(map(cost_of, wanted)):
+        here = base in wanted and usual is not None
+        for at in named:
+            if not (here and targets[at] == usual) or f"{base}@{at}" in wanted:
+                found.setdefault(f"{base}@{at}", known[base])
+    return found
 
 
 def per_target(budgets: Any) -> Any:
@@ -328,12 +372,10 @@ def read(values: Mapping[str, Any], cls: type[Kind], trusted: bool = True) -> Ki
     targets = read_targets(flat.pop("target", None))
     costs = read_costs(flat.get("costs") or {}, trusted)
     budgets = flat.get("budgets")
-    for name in per_target(budgets if isinstance(budgets, Mapping) else {}):
-        plug = Plug(cost_of(name))
-        if name != plug.given and name.partition("@")[2] in targets and plug.given in COSTS.names() and _placed(plug):
-            costs.setdefault(name, plug)
+    costs = _at_each(costs, per_target(budgets if isinstance(budgets, Mapping) else {}), targets)
     costs = flat["costs"] = aimed(costs, {name: at for name, at in targets.items() if name})
-    flat |= {"target": targets[""]} if "" in targets else {}
+    usual = usual_target(targets)
+    flat |= {} if usual is None else {"target": usual}
     flat["budgets"] = parse_budgets(flat.get("budgets", {}), costs, cls.shares)
     defaults: dict[str, Any] = {f.name: f.default for f in dataclasses.fields(cls)}
     for name in cls.groups:
