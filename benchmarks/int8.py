@@ -129,7 +129,7 @@ def measured(path: Path) -> dict:
     """One run's network in both forms."""
     context, _ = reopened(search_of(path), Reporter(), trusted=True)
     source = path / "model/model.onnx"
-    found = as_int8(context, source)
+    found = as_int8(context, source, context.runtime().weight_bits)
     with tempfile.TemporaryDirectory() as folder:
         files = {"float32": source, "int8": Path(folder) / "model_int8.onnx"}
         files["int8"].write_bytes(found.graph)
@@ -160,7 +160,7 @@ def room() -> dict:
     """
     task, costs = Task(10, SIDE), {"float32": Latency(**PRICING["latency"])}
     space, shape = Edge().fitted(task), (task.channels, SIDE, SIDE)
-    costs["int8"] = costs["float32"].small()
+    costs["int8"] = costs["float32"].int8()
     tables = {name: cost.table(space, task, cache=cache_folder()) for name, cost in costs.items()}
     macs, small = Macs().table(space, task).form, tables["int8"].calibration
     line = fit(tables["float32"].form.batch(small["networks"]).tolist(), small["measured_ms"])

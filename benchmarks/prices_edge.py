@@ -24,9 +24,9 @@ from sartor.costs.latency.calibration import networks
 from sartor.costs.latency.cost import Latency, as_deployed
 from sartor.costs.macs import Macs
 from sartor.deploy import timing
+from sartor.deploy.probe import visit
 from sartor.deploy.runtimes.base import Reference, threads_of_torch
 from sartor.deploy.runtimes.onnxruntime import OnnxRuntime
-from sartor.deploy.targets.probe import visit
 from sartor.spaces.edge.space import Edge
 
 

@@ -192,14 +192,14 @@ def test_torch_runtime_makes_a_table():
 
 
 def test_in_8_bits_parts_have_prices_of_their_own(tmp_path):
-    space, small = Own(), QUICK.small()
+    space, small = Own(), QUICK.int8()
     tables = [cost.table(space, TASK, cache=tmp_path) for cost in (QUICK, small)]
     assert [t.precision for t in tables] == ["float32", "int8"]
     assert len(list(tmp_path.glob("latency-*.json"))) == 2  # prices of the two never mix
     one, other = (t.prices for t in tables)
     assert one.keys() == other.keys() and all(one[k] != other[k] for k in one if one[k].value > 0)
-    assert QUICK.behind(tables[1]) == small and QUICK.behind(tables[0]) is QUICK is QUICK.behind(None)
-    assert Latency(runtime="torch").small() is None
+    assert [QUICK.in_precision(t.precision) for t in tables] == [QUICK, small]
+    assert Latency(runtime="torch").int8() is None
 
 
 def test_models_that_are_compared_are_timed_in_the_same_rounds(monkeypatch):

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from sartor.deploy.targets.probe import visit
+from sartor.deploy.probe import visit
 from sartor.deploy.timing import Here, Timing, interleaved, interval, polished
 
 

@@ -11,7 +11,7 @@ from torch import nn
 import sartor
 from sartor.core.errors import BadInput
 from sartor.costs.base import CostTable, as_priced
-from sartor.costs.latency.cost import Small
+from sartor.costs.latency.cost import Int8Latency
 from sartor.deploy.module import onnx_graph
 from sartor.deploy.quantise import farthest
 from sartor.deploy.timing import Timing
@@ -42,7 +42,7 @@ def small(run):
         )  # fmt: skip
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Small, "table", halved)
+        patch.setattr(Int8Latency, "table", halved)
         return sartor.solve(run, latency="50ms", params="150K", precision="int8", quiet=True)
 
 

@@ -74,6 +74,8 @@ def test_a_profile_serves_what_was_measured_and_nothing_else(tmp_path):
         replace(away, threads=2).identity()
     with pytest.raises(BadInput, match="nothing can be timed on it now"):
         away.time(Own().network(Own().heaviest, Task(3, 8, 1)), (1, 8, 8))
+    with pytest.raises(BadInput, match="but there is no such file"):
+        replace(away, target="none.json").identity()
     for text in ("{}", '{"profile": 1}', "["):
         (tmp_path / "board.json").write_text(text)
         with pytest.raises(BadInput, match="must be a device profile, but is none"):

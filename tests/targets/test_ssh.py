@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 import sshd
 import tiny
@@ -14,11 +15,13 @@ from own import Own
 from torch import nn
 
 import sartor
+from sartor.cli.main import main
 from sartor.core.arch import Arch
 from sartor.core.errors import BadInput, Infeasible, SartorError
 from sartor.core.quadratic import Limit
 from sartor.core.task import Task
 from sartor.costs.latency.cost import Latency
+from sartor.deploy import probe
 from sartor.deploy.runtimes.base import Reference
 from sartor.deploy.runtimes.onnxruntime import OnnxRuntime
 from sartor.deploy.runtimes.torch import Torch
@@ -26,7 +29,7 @@ from sartor.deploy.targets import link, ssh
 from sartor.deploy.targets.base import target_of
 from sartor.deploy.targets.ssh import Ssh, There
 from sartor.pipeline import decision
-from sartor.runs.directory import read_file
+from sartor.runs.directory import read_file, read_json
 from sartor.runs.schema import ScoreFile
 from sartor.solvers import solve
 from sartor.solvers.base import Problem
@@ -92,10 +95,49 @@ def test_networks_are_timed_over_there_on_the_cores_that_were_asked_for_and_noth
     assert all(len(calls) >= 2 and min(calls) > 0 for _, calls in visits)
     assert min(visits[1][1]) > min(visits[0][1])
     assert watch.conditions()["target"] == address
+    assert OnnxRuntime(target=address, precision="int8").identity()["weight_bits"] == probe.weight_bits()
     identity = OnnxRuntime(target=address).identity()
     assert identity["pinned"] == str(core)
     assert {**identity, "pinned": ""} == {**OnnxRuntime().identity(), "pinned": ""}  # it is this very machine
     assert running() == []
+
+
+def test_int8_weights_have_the_bits_that_the_target_can_multiply(monkeypatch):
+    net, farthest = nn.Conv2d(3, 4, 3), {}
+    for bits in (7, 8):
+        facts = {**dict.fromkeys(ssh._FACTS, ""), "weight_bits": bits}
+        monkeypatch.setattr(ssh, "_met", lambda target, runtime, it=facts: it)
+        runtime = OnnxRuntime(target="ssh://board", precision="int8")
+        assert runtime.identity()["weight_bits"] == bits
+        stored = onnx.load_from_string(runtime.portable(net, (3, 8, 8))).graph.initializer
+        weights = [onnx.numpy_helper.to_array(t).astype(int) for t in stored if t.dims == [4, 3, 3, 3]]
+        farthest[bits] = int(np.abs(weights[0]).max())
+    assert farthest[7] <= 64 < farthest[8]
+
+
+@pytest.mark.parametrize("precision", ["float32", "auto"])
+def test_a_profile_that_was_measured_over_there_serves_without_it_at_any_time(server, tmp_path, monkeypatch, precision):
+    """`sartor measure --target ssh://... --out board.json`, then a fit in less time, which would time fewer parts."""
+    monkeypatch.setattr(ssh, "_REPEATS", 0)
+    board = tmp_path / "board.json"
+    sets = [f"--set={name}={value}" for name, value in tiny.COARSE.items()]
+    task = ("--space=own:Own", "--image=8", "--channels=1", "--classes=3", f"--precision={precision}")
+    monkeypatch.setattr(
+        sys, "argv", ["sartor", "measure", f"--target={server.address}", *task, *sets, f"--out={board}"]
+    )
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0
+    away = Latency(target=str(board), **{**tiny.COARSE, "rounds": 6, "sample": 60})
+    told, small = read_json(board), away.int8()
+    assert away.table(Own(), Task(3, 8, 1)).to_json()["prices"] == told["prices"]
+    if precision == "float32":
+        assert small is None
+        with pytest.raises(BadInput, match=r"profile with prices in int8, .*--precision int8 --out"):
+            OnnxRuntime(target=str(board), precision="int8").identity()
+    else:
+        assert small.table(Own(), Task(3, 8, 1)).to_json() == told["int8"]
+        assert OnnxRuntime(target=str(board)).weight_bits == told["int8"]["device"]["weight_bits"]
 
 
 def test_a_cut_connection_goes_on_and_a_slow_one_only_takes_longer(server):

@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
@@ -22,6 +23,7 @@ from sartor.cli.app import AsJson, Quiet, RunPath, app, given, overridden
 from sartor.cli.options import Budgets, Costs, Precision, Solver, Targets, TrustCode, among, by_target, named_budgets
 from sartor.core.errors import BadInput, SartorError
 from sartor.core.registry import METHODS, SPACES
+from sartor.runs.progress import Bar
 from sartor.version import __version__
 
 # Importing a file of commands adds them to `app`.
@@ -211,6 +213,8 @@ def measure(
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     runtime: Annotated[str | None, typer.Option(help="What runs the parts; `sartor list` names them.")] = None,
     target: Annotated[str, typer.Option(help="Where: local, or ssh://user@host:port.")] = "local",
+    precision: Annotated[str, typer.Option(help="float32, or int8 or auto: parts are then priced in both.",
+                                           autocompletion=among(("float32", "int8", "auto")))] = "float32",
     threads: Annotated[int, typer.Option(help="Threads of the deployed network.")] = 1,
     image: Annotated[int, typer.Option(help="Side of the images in pixels.", min=1)] = 32,
     classes: Annotated[int, typer.Option(help="Number of classes.", min=1)] = 10,
@@ -223,7 +227,7 @@ def measure(
     from sartor.core.config import assign
     from sartor.core.registry import COSTS, RUNTIMES, SPACES
     from sartor.core.task import Task
-    from sartor.costs.base import cache_folder
+    from sartor.costs.base import CostTable, cache_folder
     from sartor.pipeline.options import Fit, Plug
     from sartor.runs.directory import check_writable, write_json
     from sartor.runs.progress import Reporter
@@ -231,21 +235,33 @@ def measure(
     if out is not None:
         check_writable(out)
     usual = (n for n in (Fit.runtime, *RUNTIMES.names()) if device in RUNTIMES[n].devices)
-    chosen = Fit(data="", runtime=runtime or next(usual, Fit.runtime), target=target, threads=threads)
+    under = runtime or next(usual, Fit.runtime)
+    chosen = Fit(data="", runtime=under, target=target, threads=threads, precision=precision)  # type: ignore[arg-type]
     placed = any(field.name == "device" for field in fields(COSTS[cost]))
     options: dict[str, Any] = {"device": device} if placed else {}
     for setting in set_ or []:
         assign(options, setting)
     measured = chosen.made_cost(Plug(cost, options))
-    task = Task(classes, image, channels)
-    with Reporter(quiet or None).bar("measuring", 100) as bar, TemporaryDirectory() as spare:
-        tick, folder = (lambda n, done, total: bar.to(100 * done // total, n)), cache_folder() or Path(spare)
-        table = measured.table(SPACES[space]().fitted(task), task, tick, folder)
-        data = {**table.to_json(), **measured.profile(folder)}
+    small = None if precision == "float32" else measured.int8()
+    if small is None and precision != "float32":
+        raise BadInput(f"{cost} has no prices in int8 under {under}: leave --precision out.")
+    task, tables, books = Task(classes, image, channels), list[CostTable](), dict[str, Any]()
+    with TemporaryDirectory() as spare:
+        folder = cache_folder() or Path(spare)
+        for one in (measured, small) if small else (measured,):
+            with Reporter(quiet or None).bar("measuring", 100) as bar:
+                tick = partial(_tick, bar)
+                tables.append(one.table(SPACES[space]().fitted(task), task, tick, folder))
+            books |= one.profile(folder)
+    data = {**tables[0].to_json(), **{t.precision: t.to_json() for t in tables[1:]}, **books}
     if out is not None:
         write_json(out, data)
 
-    show.emit(data, as_json, lambda: show.prices(table))
+    show.emit(data, as_json, lambda: (line for table in tables for line in show.prices(table)))
+
+
+def _tick(bar: Bar, name: str, done: int, total: int) -> None:
+    bar.to(100 * done // total, name)
 
 
 @app.command("zoo")

@@ -232,7 +232,8 @@ def prices(measured: CostTable) -> View:
     """Every part's price with its interval."""
     show = measured.kind.show
     rows = [(show(p.value), f"{show(p.low)} .. {show(p.high)}", key) for key, p in measured.prices.items()]
-    yield table((measured.cost, "95 % interval", "part"), rows)
+    in_int8 = " in int8" if measured.precision == "int8" else ""
+    yield table((measured.cost + in_int8, "95 % interval", "part"), rows)
 
 
 def plugins(data: Mapping[str, Any]) -> View:

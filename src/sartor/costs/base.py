@@ -183,14 +183,13 @@ class Cost(ABC):
         """Whether networks can be measured now; on a device that is known by its profile alone they cannot."""
         return True
 
-    def small(self) -> Cost | None:
+    def int8(self) -> Cost | None:
         """The same cost of networks in 8 bits; None where these cost no less, or are not priced by themselves."""
         return None
 
-    def behind(self, table: CostTable | None) -> Cost:
-        """The cost in the precision that a table is about."""
-        small = self.small() if table is not None and table.precision == "int8" else None
-        return small or self
+    def in_precision(self, precision: str) -> Cost:
+        """The cost of networks in a precision."""
+        return (self.int8() if precision == "int8" else None) or self
 
     def profile(self, folder: Path) -> dict[str, Any]:
         """What the price cache in `folder` knows of the device, for use without it."""

@@ -1,16 +1,15 @@
 """An exported network in 8 bits: QuantizeLinear and DequantizeLinear around its layers, calibrated on images.
 
 How a network is best quantised is not known in advance, so that several ways are tried and the one that gets most
-validation images right is kept (`sartor.pipeline.precision`). Weights are of 7 bits where the processor would overflow
-(x86 without VNNI). `corrected` takes out of every bias what rounding its weights adds to the layer's mean output
-(Nagel et al., Data-free quantization, 2019, equation 15). To be timed, a network needs neither images nor good weights:
-`sketched`.
+validation images right is kept (`sartor.pipeline.precision`). Weights are of 7 bits where the target's processor
+would overflow (x86 without VNNI). `corrected` takes out of every bias what rounding its weights adds to the layer's
+mean output (Nagel et al., Data-free quantization, 2019, equation 15). To be timed, a network needs neither images nor
+good weights: `sketched`.
 """
 
 from __future__ import annotations
 
 import logging
-import platform
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from sartor.core.errors import BadInput, require
+from sartor.deploy import probe
 from sartor.deploy.module import INPUT, session
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -48,18 +48,11 @@ class Way:
 WAYS = (Way(), Way(corrected=False), Way(per_channel=False), Way(gates=False), Way(ends=False, gates=False))
 
 
-def seven_bits() -> bool:
-    """Whether products of 8 bits overflow on this processor: x86 without VNNI."""
-    if platform.machine().lower() not in ("x86_64", "amd64", "i686"):
-        return False
-    try:
-        return "vnni" not in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return True
+def quantised(model: Path | bytes, images: Array, way: Way = WAYS[0], weight_bits: int | None = None) -> bytes:
+    """The network in 8 bits, its ranges those that `images` (pixels, B C S S) take in it.
 
-
-def quantised(model: Path | bytes, images: Array, way: Way = WAYS[0], reduce_range: bool | None = None) -> bytes:
-    """The network in 8 bits, its ranges those that `images` (pixels, B C S S) take in it."""
+    Its weights have as many bits as this machine's processor can multiply, unless told.
+    """
     onnx, quantization = require("onnx", "onnx"), require("onnxruntime.quantization", "onnx")
     proto = _apart(onnx.load_model_from_string(model) if isinstance(model, bytes) else onnx.load(str(model)))
     left = _in_float(proto, way)
@@ -68,7 +61,7 @@ def quantised(model: Path | bytes, images: Array, way: Way = WAYS[0], reduce_ran
         onnx.save(proto, str(source))
         quantization.quantize_static(
             str(source), str(target), _reader(quantization, images, _batch(proto)), per_channel=way.per_channel,
-            reduce_range=seven_bits() if reduce_range is None else reduce_range,
+            reduce_range=(weight_bits or probe.weight_bits()) < 8,
             activation_type=quantization.QuantType.QUInt8, weight_type=quantization.QuantType.QInt8,
             op_types_to_quantize=list(_TYPES), nodes_to_exclude=left,
         )  # fmt: skip
@@ -80,7 +73,7 @@ def quantised(model: Path | bytes, images: Array, way: Way = WAYS[0], reduce_ran
     return bytes(made.SerializeToString())
 
 
-def sketched(model: bytes) -> bytes:
+def sketched(model: bytes, weight_bits: int | None = None) -> bytes:
     """A network or a part of one in 8 bits whose ranges are made up: as fast as it would be, and good for nothing else.
 
     What has nothing to quantise is rounded to 8 bits and back: what every part pays that is called alone.
@@ -96,7 +89,8 @@ def sketched(model: bytes) -> bytes:
     ranges = {name: (np.float32(-1), np.float32(1)) for name in names}
     with _quiet():
         maker = require("onnxruntime.quantization.qdq_quantizer", "onnx").QDQQuantizer(
-            proto, True, seven_bits(), quantization.QuantType.QInt8, quantization.QuantType.QUInt8,
+            proto, True, (weight_bits or probe.weight_bits()) < 8,
+            quantization.QuantType.QInt8, quantization.QuantType.QUInt8,
             calibrate.TensorsData(quantization.CalibrationMethod.MinMax, ranges), [], left, list(_TYPES), {},
         )  # fmt: skip
         maker.quantize_model()

@@ -17,13 +17,25 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy.stats import binom
 
-from sartor.deploy.targets.probe import visit
+from sartor.deploy.probe import visit
 
 Array = NDArray[np.float64]
 Workload = Callable[[], object]  # one inference, finished when it returns
+
+
+@contextmanager
+def threads_of_torch(threads: int) -> Iterator[None]:
+    """`threads` for PyTorch's operators; the caller's number comes back afterwards."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @contextmanager

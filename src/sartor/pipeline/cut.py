@@ -163,7 +163,8 @@ class Cut(ABC):
             # Without a table it is the given network, from which shares become budgets.
             limit = None if table is None else self.budgets.get(name)
             at = Occasion(file, table, limit, self.run.log)
-            found = c.costs[name].behind(table).measure(c.deployed(net), c.shape, at)
+            cost = c.costs[name] if table is None else c.costs[name].in_precision(table.precision)
+            found = cost.measure(c.deployed(net), c.shape, at)
         agreed: Measured = c.engine.agree(found)
         return agreed
 

@@ -22,7 +22,7 @@ from sartor.core.registry import COSTS
 from sartor.costs.base import Cost
 from sartor.data.base import Index
 from sartor.deploy.export import INT8, TUNED, OnnxModel, deployed_file, export_onnx, metadata_in
-from sartor.deploy.quantise import WAYS, Way, quantised, seven_bits
+from sartor.deploy.quantise import WAYS, Way, quantised
 from sartor.engine.network import Masks, train_network
 from sartor.engine.rounding import rounding
 from sartor.pipeline.context import Context
@@ -97,17 +97,24 @@ class Small:
         return self.shares[self.way]
 
 
-def as_int8(c: Context, source: Path) -> Small:
+def weight_bits(cut: Cut) -> int:
+    """Of int8 weights, so that no product overflows at any target."""
+    told = (table.device.get("weight_bits") for table in cut.tables("int8").values())
+    known = [int(bits) for bits in told if bits is not None]
+    return min(known) if known else cut.context.runtime().weight_bits
+
+
+def as_int8(c: Context, source: Path, bits: int) -> Small:
     """Quantise an exported network in the first way that loses little, since they are slower and slower; else the best.
 
-    What gets right is counted on validation images.
+    Its weights have so many bits; what gets right is counted on validation images.
     """
     rng = c.seeds.rng("quantise")
     drawn = rng.permutation(c.splits.train)[:_CALIBRATED]
     images, choosing = _pixels(c, drawn), rng.permutation(c.splits.val)[:_CHOOSING]
     wanted, found, best = shares(c, source, choosing), dict[Way, float](), b""
     for way in WAYS:
-        graph = quantised(source, images, way)
+        graph = quantised(source, images, way, bits)
         value = shares(c, graph, choosing)
         if not found or value > max(found.values()):
             best = graph
@@ -131,13 +138,13 @@ def _tuned(cut: Cut) -> Small:
     with rounding(net):
         train_network(net, None, recipe, c.feed, c.splits, run, f"int8-{cut.phase(chosen(run))}", masks)
     export_onnx(c.deployed(net), c.task, run.path / TUNED, metadata_in(deployed_file(run.path)))
-    return as_int8(c, run.path / TUNED)
+    return as_int8(c, run.path / TUNED, weight_bits(cut))
 
 
 def _decide(cut: Cut) -> None:
     c, run, source = cut.context, cut.run, deployed_file(cut.run.path)
     try:
-        made = as_int8(c, source)
+        made = as_int8(c, source, weight_bits(cut))
     except BadInput as error:
         if c.options.precision == "int8":
             raise BadInput(f"{error} Use --precision float32: what was trained is not lost.") from error
@@ -164,7 +171,7 @@ def _decide(cut: Cut) -> None:
     for name in () if used else (INT8, TUNED):
         (run.path / name).unlink(missing_ok=True)
     run.record(QuantisedFile, {
-        "asked": c.options.precision, "used": used, "why": why, "way": way, "reduce_range": seven_bits(),
+        "asked": c.options.precision, "used": used, "why": why, "way": way, "reduce_range": weight_bits(cut) < 8,
         "calibration_images": made.calibrated, "validation_images": made.chosen_on, "metric": c.task.metric,
         "tried": {str(w): v for w, v in made.shares.items()}, **forms,
     })  # fmt: skip

@@ -78,7 +78,7 @@ def same_data(c: Context) -> None:
 def priced(c: Context) -> dict[str, tuple[str, Cost]]:
     """Every table's file, the name of its budget and its cost: in 8 bits too where these may be deployed."""
     found = {f"costs/{name}.json": (name, cost) for name, cost in c.costs.items()}
-    small = {n: None if c.options.precision == "float32" else cost.small() for n, cost in c.costs.items()}
+    small = {n: None if c.options.precision == "float32" else cost.int8() for n, cost in c.costs.items()}
     return found | {f"costs/int8/{name}.json": (name, cost) for name, cost in small.items() if cost}
 
 

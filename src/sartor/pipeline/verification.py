@@ -289,7 +289,7 @@ def _here(f: Folders, d: Decision, built: list[nn.Module], ask: Ask) -> Iterator
         if not ask.trusted:
             refuse_code(options)
         cost: Cost = COSTS.make(cost_of(name), {k: v for k, v in options.get(name, {}).items() if k != "name"})
-        cost = cost.behind(d.tables[name])
+        cost = cost.in_precision(d.tables[name].precision)
         found = cost.measure(built[0], _shape(f), Occasion(deployed_file(f.cut.path), d.tables[name]))
         yield _beside(what, cost, entry.measured, found.value, dict(d.tables[name].device), found.details)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -18,9 +18,9 @@ from sartor.core.errors import BadInput
 from sartor.core.registry import RUNTIMES
 from sartor.core.threads import bounded
 from sartor.deploy.module import onnx_graph
+from sartor.deploy.probe import visit
 from sartor.deploy.quantise import sketched
 from sartor.deploy.targets.base import Build, target_of, unheard
-from sartor.deploy.targets.probe import visit
 from sartor.deploy.timing import Stopwatch, Workload
 
 Pixels = np.ndarray[Any, np.dtype[np.float32]]
@@ -41,17 +41,6 @@ class Reference(nn.Sequential):
                 nn.Conv2d(32, 16, 1),
             ]
         super().__init__(*layers)
-
-
-@contextmanager
-def threads_of_torch(threads: int) -> Iterator[None]:
-    """`threads` for PyTorch's operators; the caller's number comes back afterwards."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,10 +101,10 @@ class Runtime(ABC):
     def graph(self, model: nn.Module, in_shape: Sequence[int]) -> bytes:
         """The module as an ONNX graph in this precision."""
         made = onnx_graph(model, in_shape, self.batch)
-        return sketched(made) if self.precision == "int8" else made
+        return sketched(made, self.weight_bits) if self.precision == "int8" else made
 
     def portable(self, model: nn.Module | Path, in_shape: Sequence[int]) -> bytes:
-        """The model as the measuring program loads it on another machine (`sartor.deploy.targets.probe`)."""
+        """The model as the measuring program loads it on another machine (`sartor.deploy.probe`)."""
         raise BadInput(
             f"runtime {self.name} is timed on this machine only, but the target is {self.target}: add --runtime "
             "onnxruntime, or leave the target out."
@@ -131,8 +120,14 @@ class Runtime(ABC):
         """Times networks on the target."""
         return target_of(self.target).stopwatch(self, builds, tick)
 
+    @property
+    def weight_bits(self) -> int:
+        """Of int8 weights, so that no product overflows on the target."""
+        return target_of(self.target).weight_bits(self)
+
     def identity(self) -> dict[str, Any]:
         """What a measured time depends on besides the network; times of different identities never mix."""
         own = {"threads": self.threads, "batch": self.batch, "runtime": self.name, "torch": str(torch.__version__)}
-        own |= {"precision": self.precision} if self.precision != "float32" else {}
+        if self.precision != "float32":
+            own |= {"precision": self.precision, "weight_bits": self.weight_bits}
         return {**own, "runtime_version": self.version(), **target_of(self.target).identity(self)}

@@ -90,7 +90,12 @@ class Ssh(Target):
 
     def identity(self, runtime: Runtime) -> dict[str, Any]:
         """As the machine itself says; it is asked once."""
-        return {"device": runtime.device, **_met(self, runtime)}
+        known = {k: v for k, v in _met(self, runtime).items() if k != "weight_bits"}
+        return {"device": runtime.device, **known}
+
+    def weight_bits(self, runtime: Runtime) -> int:
+        """As the machine itself says."""
+        return int(_met(self, runtime)["weight_bits"])
 
     @contextmanager
     def stopwatch(
@@ -104,7 +109,7 @@ class Ssh(Target):
             watch.close()
 
 
-_FACTS = {"processor": str, "cores": int, "platform": str, "runtime_version": str, "pinned": str}
+_FACTS = {"processor": str, "cores": int, "platform": str, "runtime_version": str, "pinned": str, "weight_bits": int}
 
 
 def _reached(target: Ssh, runtime: Runtime) -> tuple[Link, dict[str, Any]]:

@@ -67,6 +67,13 @@ def _processor() -> str:
     return _read("/proc/device-tree/model").strip("\0\n") or platform.processor() or platform.machine()
 
 
+def weight_bits() -> int:
+    """Of int8 weights so that no product overflows: 7 on x86 processors without VNNI, else 8."""
+    if platform.machine().lower() not in ("x86_64", "amd64", "i686"):
+        return 8
+    return 8 if "vnni" in _read("/proc/cpuinfo") else 7
+
+
 def pinned(threads: int, asked: list[int]) -> list[int]:
     """Keep this process to the cores that were asked for, or to as many of the fastest; which these are."""
     if not hasattr(os, "sched_setaffinity"):
@@ -126,7 +133,7 @@ class Probe:
         import onnxruntime
 
         facts = {"runtime_version": str(onnxruntime.__version__), "pinned": ",".join(map(str, self.cores))}
-        return dict(machine(), **facts)
+        return dict(machine(), weight_bits=weight_bits(), **facts)
 
     def load(self, name: str, shape: list[int], model: bytes) -> None:
         """A model and a fixed random batch for it."""
