@@ -270,10 +270,25 @@ def test_a_round_that_drifted_is_made_again(monkeypatch):
     assert list(watch.visits(["a"], 0.1)) == [("a", [1.1])]
     assert list(watch.visits(["a"], 0.1)) == [("a", [1.4])]  # three times is enough: the calmest counts
     assert watch.rejected == 3
-    watch.states = [{"throttled": 3.0}, {"throttled": 4.0}]
-    assert watch._drift([1.0, 1.0]) == float("inf")
-    watch.states.append({"throttled": 4.0})
-    assert watch._drift([1.0, 1.2]) == pytest.approx(1.2)
+
+
+def test_a_processor_that_is_slowed_down_spoils_a_round(monkeypatch, tmp_path):
+    """A counter that rises, of whichever core; a Raspberry Pi's flags while they are up, from the beginning on, too."""
+    monkeypatch.setattr(probe, "_CPU", f"{tmp_path}/cpu%d/")
+    monkeypatch.setattr(probe, "_BOARD", str(tmp_path / "board"))
+    states = []
+    for counts, flags in (((7, 2), None), ((7, 3), None), ((7, 3), "50005"), ((7, 3), "50000")):
+        for core, count in enumerate(counts):
+            file = tmp_path / f"cpu{core}/thermal_throttle/core_throttle_count"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(f"{count}\n")
+        if flags is not None:
+            (tmp_path / "board").write_text(f"{flags}\n")
+        states.append(probe.state([0]))
+    spoilt = {(i, j): ssh._drift([1.0, 1.2], states[i], states[j]) == float("inf") for i, j in
+              ((0, 0), (0, 1), (1, 1), (1, 2), (2, 2), (2, 3), (3, 3))}  # fmt: skip
+    assert spoilt == {(0, 0): 0, (0, 1): 1, (1, 1): 0, (1, 2): 1, (2, 2): 1, (2, 3): 1, (3, 3): 0}
+    assert ssh._drift([1.0, 1.2], states[0], states[0]) == pytest.approx(1.2)
 
 
 @pytest.mark.parametrize("address", ["ssh://pi", "ssh://a@b:22", "ssh://a@[::1]:2?python=/x/python3.12&cores=2,3"])

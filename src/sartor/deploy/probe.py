@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _LEAST_CALLS = 2
 _PATIENCE = 300  # seconds without a request
 _CPU = "/sys/devices/system/cpu/cpu%d/"
+_BOARD = "/sys/devices/platform/soc/soc:firmware/get_throttled"  # a Raspberry Pi's flags: the lowest four are of now
 
 
 def visit(workload: Callable[[], object], seconds: float) -> list[float]:
@@ -88,17 +89,18 @@ def pinned(threads: int, asked: list[int]) -> list[int]:
 
 
 def state(cores: list[int]) -> dict[str, float]:
-    """Clock, temperature and how often the processor was slowed down, where the system tells."""
+    """Clock, temperature, how often the processor was slowed down and whether it is now, where the system tells."""
     clocks = [_number(_CPU % core + "cpufreq/scaling_cur_freq") for core in cores]
     warm = [_number(path) for path in glob.glob("/sys/class/thermal/thermal_zone*/temp")]
-    slowed = [_number(path) for path in glob.glob(_CPU.replace("%d", "*") + "thermal_throttle/core_throttle_count")]
-    board = _read("/sys/devices/platform/soc/soc:firmware/get_throttled")  # a Raspberry Pi: its lowest bits are now
+    counts = [_number(path) for path in glob.glob(_CPU.replace("%d", "*") + "thermal_throttle/core_throttle_count")]
+    board = _read(_BOARD)
     found = {
-        "mhz": [v / 1e3 for v in clocks if v],
-        "celsius": [v / 1e3 for v in warm if v],
-        "throttled": [v for v in slowed if v is not None] + ([float(int(board, 16) & 15)] if board else []),
+        "mhz": max([v / 1e3 for v in clocks if v], default=None),
+        "celsius": max([v / 1e3 for v in warm if v], default=None),
+        "throttled": sum(v for v in counts if v is not None) if counts else None,  # whichever core it was
+        "slowed": float(int(board, 16) & 15) if board else None,
     }
-    return {name: max(values) for name, values in found.items() if values}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _read(path: str) -> str:
@@ -145,13 +147,14 @@ class Probe:
         self.calls[name] = lambda: run.run(None, feed)
 
     def visits(self, plan: list[tuple[str, float]]) -> Iterator[dict[str, Any]]:
-        """Every call's milliseconds, model after model, and the machine's state at the end."""
+        """Every call's milliseconds, model after model, and the machine's state before and at the end."""
+        before = state(self.cores)
         gc.collect()
         gc.disable()
         for name, seconds in plan:
             yield {"name": name, "ms": [round(ms, 6) for ms in visit(self.calls[name], seconds)]}
         gc.enable()
-        yield {"state": state(self.cores)}
+        yield {"state": [before, state(self.cores)]}
 
 
 def serve(requests: Any, answers: Any) -> None:

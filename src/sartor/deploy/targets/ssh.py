@@ -157,7 +157,7 @@ class There(Stopwatch):
 
     def conditions(self) -> dict[str, Any]:
         """Rounds that were rejected; the ranges of clock and temperature, where the machine tells."""
-        ranges = {k: [s[k] for s in self.states if k in s] for k in ("mhz", "celsius", "throttled")}
+        ranges = {k: [s[k] for s in self.states if k in s] for k in ("mhz", "celsius", "throttled", "slowed")}
         told = {k: [min(v), max(v)] for k, v in ranges.items() if v}
         return {"target": str(self.target), "rejected_rounds": self.rejected, **told}
 
@@ -218,14 +218,18 @@ class There(Stopwatch):
                 paces.append(statistics.median(calls))
             else:
                 found.append((name, calls))
-        state = link.answer("state", _ANSWER)
-        self.states.append({k: float(v) for k, v in state.items() if _is_time(v)} if isinstance(state, dict) else {})
-        return self._drift(paces), found
+        told = link.answer("state", _ANSWER)
+        if not isinstance(told, list) or len(told) != 2 or not all(isinstance(state, dict) for state in told):
+            raise link.garbage(str(told).encode())
+        states = [{k: float(v) for k, v in state.items() if _is_time(v)} for state in told]
+        self.states += states
+        return _drift(paces, *states), found
 
-    def _drift(self, paces: list[float]) -> float:
-        """How much the machine's speed changed; infinite where it says that it was slowed down meanwhile."""
-        now, before = (s.get("throttled", 0.0) for s in (self.states[-1], (self.states[-2:-1] or self.states)[0]))
-        return math.inf if now > before else max(paces) / max(min(paces), 1e-6)
+
+def _drift(paces: list[float], before: dict[str, float], after: dict[str, float]) -> float:
+    """How much a machine's speed changed in a round; infinite where it says that it was slowed down meanwhile."""
+    slowed = after.get("throttled", 0.0) > before.get("throttled", 0.0) or before.get("slowed") or after.get("slowed")
+    return math.inf if slowed else max(paces) / max(min(paces), 1e-6)
 
 
 def _is_time(value: object) -> bool:
