@@ -26,6 +26,7 @@ from sartor.costs.size import Size
 from sartor.costs.sram import Sram
 from sartor.deploy.memory import activations
 from sartor.deploy.module import INPUT, onnx_graph
+from sartor.pipeline import options
 from sartor.solvers import solve
 from sartor.solvers.base import Problem
 
@@ -116,18 +117,33 @@ def test_flash_size_and_the_table_of_energy(tmp_path):
 def test_energy_by_the_kernels_counter(tmp_path, monkeypatch):
     with pytest.raises(BadInput, match="energy_uj"):
         Energy(source="rapl", rapl=str(tmp_path))
-    (tmp_path / "max_energy_range_uj").write_text("1000000")
-    (tmp_path / "energy_uj").write_text("0")
+    sockets = [tmp_path / name for name in ("intel-rapl:0", "intel-rapl:1")]
+    for socket in (*sockets, tmp_path / "intel-rapl:0:0"):  # the last is a part of the first
+        socket.mkdir()
+        (socket / "max_energy_range_uj").write_text("1000000")
+        (socket / "energy_uj").write_text("0")
     state = {"calls": 0}
 
-    def reading(counter):
+    def reading(socket):
         return (999_950 + 70 * state["calls"]) % 1_000_000  # 70 uJ a call, and it begins again at once
 
-    monkeypatch.setattr(Counter, "microjoules", reading)
-    counter = Counter(tmp_path)
-    assert counter.drawn(lambda: state.update(calls=state["calls"] + 1), 0.0) == pytest.approx(0.07)
-    found = Energy(rapl=str(tmp_path), seconds=0.01, runtime="torch").measure(nn.Conv2d(1, 1, 1), (1, 2, 2))
-    assert found.details == {"source": "rapl"}
+    monkeypatch.setattr(Counter, "microjoules", staticmethod(reading))
+    counter = Counter(tuple(sockets))
+    assert counter.drawn(lambda: state.update(calls=state["calls"] + 1), 0.0) == pytest.approx(0.14)
+    cost = Energy(rapl=f"{tmp_path}/intel-rapl:[0-9]", seconds=0.01, runtime="torch")
+    assert cost._counter() == counter
+    assert cost.measure(nn.Conv2d(1, 1, 1), (1, 2, 2)).details == {"source": "rapl"}
+    assert cost.identity()["source"] == "rapl" and cost.identity()["processor"]
+
+
+def test_the_energy_of_another_machine_is_not_read_from_this_ones_counter(tmp_path):
+    (tmp_path / "energy_uj").write_text("0")
+    options.from_mapping({"data": "digits", "budgets": {"energy": {"pi": "3mJ"}}, "target": {"pi": "ssh://pi"}})
+    away = Energy(rapl=str(tmp_path), target="ssh://pi")
+    assert away.measure(nn.Conv2d(1, 1, 1), (1, 2, 2)).details["source"] == "table"
+    assert away.identity() == {}
+    with pytest.raises(BadInput, match="read on this machine, but the target is ssh://pi"):
+        Energy(source="rapl", rapl=str(tmp_path), target="ssh://pi")
 
 
 def test_budgets_of_a_microcontroller(finished, tmp_path):

@@ -86,7 +86,7 @@ def test_a_profile_serves_what_was_measured_and_nothing_else(tmp_path):
     "values, message",
     [
         ({"budgets": {"latency": {"pi": "5ms"}}}, "needs a target named pi: add --target pi=ssh"),
-        ({"budgets": {"params": {"pi": "5M"}}, "target": {"pi": "local"}}, "needs a target named pi"),
+        ({"budgets": {"params": {"pi": "5M"}}, "target": {"pi": "local"}}, "params is the same at every target"),
         ({"target": {"a b": "local"}}, "must be ADDRESS or NAME=ADDRESS"),
         ({"target": {"pi": 3}}, "must be ADDRESS or NAME=ADDRESS"),
         ({"target": {"../pi": "local"}}, "must be ADDRESS or NAME=ADDRESS"),

@@ -183,6 +183,10 @@ class Cost(ABC):
         """Whether networks can be measured now; on a device that is known by its profile alone they cannot."""
         return True
 
+    def identity(self) -> dict[str, Any]:
+        """What a measured value depends on besides the network: the device, its runtime; refused where it cannot be."""
+        return {}
+
     def int8(self) -> Cost | None:
         """The same cost of networks in 8 bits; None where these cost no less, or are not priced by themselves."""
         return None

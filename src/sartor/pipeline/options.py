@@ -318,7 +318,9 @@ def parse_budgets(
     given = per_target(given)
     unknown = sorted(set(given) - set(known))
     if unknown and cost_of(unknown[0]) in known and unknown[0] != cost_of(unknown[0]):
-        at = unknown[0].partition("@")[2]
+        name, _, at = unknown[0].partition("@")
+        if not _placed(known[name]):
+            raise BadInput(f"{name} is the same at every target: give the budget {name}, without @{at}.")
         raise BadInput(f"the budget {unknown[0]} needs a target named {at}: add --target {at}=ssh://user@host.")
     if unknown:
         raise BadInput(

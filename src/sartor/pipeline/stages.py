@@ -101,7 +101,7 @@ def same_device(cut: Cut) -> None:
     """Refuse a target that is another device than the one that was priced."""
     for name, table in cut.tables().items():
         cost = cut.context.costs[name]
-        now = cost.identity() if cost.live and table.device and hasattr(cost, "identity") else {}
+        now = cost.identity() if cost.live and table.device else {}
         other = sorted(k for k in now.keys() & table.device.keys() if now[k] != table.device[k])
         if other:
             words = ", ".join(f"{k} {now[k]} instead of {table.device[k]}" for k in other)

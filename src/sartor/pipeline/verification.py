@@ -297,7 +297,7 @@ def _here(f: Folders, d: Decision, built: list[nn.Module], ask: Ask) -> Iterator
 def _beside(what: str, cost: Cost, then: float, now: float, device: dict[str, object], details: object) -> Line:
     show = cost.kind.show
     both = f"{show(now)} here, {show(then, like=now)} certified"
-    here = cost.identity() if hasattr(cost, "identity") else {}
+    here = cost.identity()
     other = sorted(k for k in here.keys() & device.keys() if here[k] != device[k])
     drift = details.get("timing", {}).get("drift") if isinstance(details, dict) else None
     if other:
