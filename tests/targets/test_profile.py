@@ -1,6 +1,7 @@
 """Devices that are not there, by their profiles; and how targets are named."""
 
 import json
+import sys
 from dataclasses import replace
 
 import pytest
@@ -9,10 +10,10 @@ from own import Own
 
 import sartor
 from sartor.cli.options import by_target
-from sartor.core.errors import BadInput, RunError
+from sartor.core.errors import BadInput, MissingDependency, RunError
 from sartor.core.task import Task
 from sartor.costs.latency.cost import Latency
-from sartor.pipeline import options
+from sartor.pipeline import context, options
 from sartor.pipeline import order as pipeline
 from sartor.runs.directory import read_json, write_json
 from sartor.runs.progress import Reporter
@@ -59,6 +60,28 @@ def test_when_the_device_is_back_its_network_is_verified_on_it(offline, monkeypa
     monkeypatch.setattr(Latency, "identity", lambda self: {**table["device"], "processor": "another"})
     with pytest.raises(RunError, match="not the device that latency was priced on: processor another"):
         sartor.solve(run, latency="49ms", target="local", quiet=True)
+
+
+EARLY = [
+    ({"runtime": "openvino"}, MissingDependency, r"sartor\[openvino\]"),
+    ({"target": "none.json"}, BadInput, "there is no such file"),
+    ({"target": "pi4.jsn"}, BadInput, "a profile FILE.json"),
+    ({"target": "ssh://127.0.0.1", "runtime": "litert"}, BadInput, "add --runtime onnxruntime"),
+    ({"target": "ssh://127.0.0.1:1"}, BadInput, "must be reachable"),
+    (
+        {"target": {"here": "local", "pi": "ssh://127.0.0.1:1"}, "budgets": {"latency": {"pi": "5ms"}}},
+        BadInput,
+        "reach",
+    ),
+]
+
+
+@pytest.mark.parametrize(("given", "kind", "words"), EARLY)
+def test_what_cannot_be_deployed_is_refused_before_an_image_is_read(given, kind, words, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    monkeypatch.setattr(context, "read_images", lambda *images: pytest.fail("images are read"))
+    with pytest.raises(kind, match=words):
+        pipeline.fit(options.from_mapping({"data": "digits", "budgets": {"params": "10K"}, **given}), tmp_path / "run")
 
 
 def test_a_profile_serves_what_was_measured_and_nothing_else(tmp_path):

@@ -259,7 +259,7 @@ def test_what_the_machine_cannot_do_is_said(server):
     with pytest.raises(BadInput, match="99 threads need as many of the cores"):
         timed(server.address, threads=99)
     with pytest.raises(BadInput, match="add --runtime onnxruntime"):
-        Torch(target=server.address).portable(nn.Identity(), (1,))
+        Torch(target=server.address)
 
 
 def test_a_round_that_drifted_is_made_again(monkeypatch):

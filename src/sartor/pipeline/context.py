@@ -20,7 +20,7 @@ from sartor.core import config
 from sartor.core.config import fields_of
 from sartor.core.errors import RunError
 from sartor.core.quadratic import Limit, Quadratic
-from sartor.core.registry import COSTS, METHODS, RUNTIMES, SOLVERS, SPACES
+from sartor.core.registry import COSTS, METHODS, SOLVERS, SPACES
 from sartor.core.seeds import Seeds
 from sartor.core.task import Task
 from sartor.costs.base import Cost
@@ -109,9 +109,7 @@ class Context:
 
     def runtime(self) -> Runtime:
         """What the network is deployed under."""
-        o = self.options
-        made: Runtime = RUNTIMES.make(o.runtime, {"device": o.deployed_on(), "threads": o.threads, "target": o.target})
-        return made
+        return self.options.deployed_under()
 
     def config(self) -> dict[str, Any]:
         """Everything that decides the result."""

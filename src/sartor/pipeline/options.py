@@ -18,6 +18,7 @@ from sartor.core.units import DURATION
 
 if TYPE_CHECKING:
     from sartor.costs.base import Cost
+    from sartor.deploy.runtimes.base import Runtime
 from sartor.data.naming import describe, refuse_code
 
 # On two CPU cores the image's side decides whether a search takes minutes or hours.
@@ -154,6 +155,18 @@ class Options:
         """The device; trained on a GPU, deployed under a runtime for CPUs, that is this machine's CPU."""
         devices: tuple[str, ...] = RUNTIMES[self.runtime].devices
         return self.device if self.device in devices else devices[0]
+
+    def deployed_under(self) -> Runtime:
+        """What the network is deployed under."""
+        given = {"device": self.deployed_on(), "threads": self.threads, "target": self.target}
+        made: Runtime = RUNTIMES.make(self.runtime, given)
+        return made
+
+    def check_deployment(self) -> None:
+        """Refuse what could not be deployed or measured: a runtime or a machine that is not there, a profile of none."""
+        self.deployed_under().identity()
+        for cost in self.made_costs().values():
+            cost.identity()
 
     def made_costs(self) -> dict[str, Cost]:
         """The costs of this run by name: all that are counted, and those that are measured where that is asked for."""

@@ -14,13 +14,13 @@ from sartor.costs.base import Cost
 from sartor.pipeline import decision, stages, training
 from sartor.pipeline.context import Context, open_context, record, reopened
 from sartor.pipeline.cut import Cut, FitCut
-from sartor.pipeline.options import Fit, Plug
+from sartor.pipeline.options import Fit, Options, Plug
 from sartor.pipeline.verification import Ask, verify
 from sartor.runs.certificate import certificate
 from sartor.runs.clock import Clock
 from sartor.runs.directory import Run
 from sartor.runs.progress import Reporter
-from sartor.runs.schema import VerifyFile
+from sartor.runs.schema import StagesFile, VerifyFile
 
 _ROUNDS = 6  # solve, train and verify again after a measured overrun, at most so often
 _PROVING = 3.0  # seconds for proving the optimum again at the end
@@ -29,6 +29,7 @@ _AGAIN = ("solve", "train", "export", "verify")
 
 def fit(options: Fit, out: Path, reporter: Reporter | None = None) -> Path:
     """Data and budgets in, a certified network out; the same call resumes after a crash."""
+    ready(options, out)
     context = open_context(options, out, reporter or Reporter())
     cut = FitCut(context, context.run, {n: float(v) for n, v in options.budgets.items()})
     with cut.run.locked():
@@ -84,6 +85,12 @@ def _price_more(cut: Cut) -> None:
 def slug(budgets: Mapping[str, float], costs: Mapping[str, Cost]) -> str:
     """A folder name for a set of budgets, such as ``macs-3M_params-2M``; other budgets get other folders."""
     return "_".join(f"{n}-{costs[n].kind.exactly(v)}" for n, v in sorted(budgets.items()))
+
+
+def ready(options: Options, out: Path) -> None:
+    """Before the first image is read: refuse what is found missing at the end otherwise, hours later."""
+    if not (out / StagesFile.NAME).exists():  # what has begun may need none of it any more
+        options.check_deployment()
 
 
 def begin(c: Context) -> None:

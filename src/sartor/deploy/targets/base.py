@@ -68,5 +68,9 @@ def target_of(given: str) -> Target:
     else:
         options = {}
     address = re.match(r"([a-z]+)://", given)
+    if not address and not options and ":" not in given and given not in TARGETS.names():
+        raise BadInput(
+            f"a target must be local, ssh://user@host, a profile FILE.json or package.module:Class, but got {given!r}."
+        )
     found: Target = TARGETS[address[1]].at(given) if address else TARGETS.make(given, options)
     return found
