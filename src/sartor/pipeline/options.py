@@ -163,7 +163,7 @@ class Options:
         return made
 
     def check_deployment(self) -> None:
-        """Refuse what could not be deployed or measured: a runtime that is not installed, a machine that is not there."""
+        """Refuse what cannot be deployed or measured: a runtime that is not installed, a machine that is not there."""
         self.deployed_under().identity()
         for cost in self.made_costs().values():
             cost.identity()
