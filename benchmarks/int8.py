@@ -31,7 +31,7 @@ from sartor.costs.latency.cost import Latency, as_deployed
 from sartor.costs.macs import Macs
 from sartor.deploy.timing import Here, interleaved, interval, polished
 from sartor.pipeline.context import reopened
-from sartor.pipeline.precision import LOSS, as_int8, shares
+from sartor.pipeline.quantising import LOSS, as_int8, share
 from sartor.runs.directory import search_of
 from sartor.runs.progress import Reporter
 from sartor.solvers import solve
@@ -137,8 +137,8 @@ def measured(path: Path) -> dict:
         times = polished(interleaved(Here(made), list(made), ROUNDS, VISIT, np.random.default_rng(0)))
         result = {
             "image": context.task.image, "way": str(found.way),
-            "validation": {"float32": found.wanted, "int8": found.shares[found.way]},
-            "test": {form: shares(context, file, context.splits.test) for form, file in files.items()},
+            "validation": {"float32": found.in_float, "int8": found.best},
+            "test": {form: share(context, file, context.splits.test) for form, file in files.items()},
             "test_images": len(context.splits.test),
             "bytes": {form: file.stat().st_size for form, file in files.items()},
             "median_ms": {name: float(np.median(t)) for name, t in times.items()},
@@ -149,7 +149,7 @@ def measured(path: Path) -> dict:
     return result | {
         "lost": result["test"]["float32"] - result["test"]["int8"],
         "int8_is_faster": faster,
-        "auto": "int8" if faster and found.wanted - found.shares[found.way] <= LOSS else "float32",
+        "auto": "int8" if faster and found.lost <= LOSS else "float32",
     }
 
 

@@ -133,7 +133,7 @@ def _precision(c: Certificate) -> dict[str, str]:
     if c.precision is None:
         return {}
     both = (("int8", c.precision.int8), ("float32", c.precision.float32))
-    each = (f"{name} {form.test_accuracy:.2f} %, {form.timing.p50:.3f} ms" for name, form in both)
+    each = (f"{name} {f.test_accuracy:.2f} %" + (f", {f.timing.p50:.3f} ms" if f.timing else "") for name, f in both)
     return {"precision": f"{'int8' if c.precision.used else 'float32'} deployed ({c.precision.why}): {'; '.join(each)}"}
 
 

@@ -62,6 +62,12 @@ class Measured:
     value: float
     high: float
     details: Mapping[str, Any] = field(default_factory=dict)  # further entries of verify.json
+    lower: float | None = None  # end of what the measurement allows, where that is known
+
+    @property
+    def low(self) -> float:
+        """What it comes to at least."""
+        return self.value if self.lower is None else self.lower
 
     @classmethod
     def exact(cls, value: float) -> Measured:
@@ -219,6 +225,10 @@ class Cost(ABC):
     def measure(self, net: nn.Module, in_shape: Shape, at: Occasion = ANY) -> Measured:
         """What a network that takes pixels comes to as it is deployed."""
         return Measured.exact(self.of(net, in_shape))
+
+    def compare(self, net: nn.Module, files: Mapping[str, Path], in_shape: Shape) -> dict[str, Measured]:
+        """What a network comes to in several exported forms, measured so that they can be compared."""
+        return {name: self.measure(net, in_shape, Occasion(file)) for name, file in files.items()}
 
     def correct(self, table: CostTable, arch: Arch, measured: float, both_ways: bool = False) -> CostTable:
         """The table after a network was measured; a counted one is exact and stays (see `CostTable.scaled`)."""

@@ -73,10 +73,11 @@ def quantised(model: Path | bytes, images: Array, way: Way = WAYS[0], weight_bit
     return bytes(made.SerializeToString())
 
 
-def sketched(model: bytes, weight_bits: int | None = None) -> bytes:
+def sketched(model: bytes, weight_bits: int | None = None, strict: bool = False) -> bytes:
     """A network or a part of one in 8 bits whose ranges are made up: as fast as it would be, and good for nothing else.
 
-    What has nothing to quantise is rounded to 8 bits and back: what every part pays that is called alone.
+    What has nothing to quantise is rounded to 8 bits and back: what every part pays that is called alone. Where that is
+    no part but a network (`strict`), it is refused.
     """
     onnx, quantization = require("onnx", "onnx"), require("onnxruntime.quantization", "onnx")
     calibrate = require("onnxruntime.quantization.calibrate", "onnx")
@@ -84,6 +85,8 @@ def sketched(model: bytes, weight_bits: int | None = None) -> bytes:
     try:
         left = _in_float(proto, Way())
     except BadInput:
+        if strict:
+            raise
         left = []
     names = [proto.graph.input[0].name, *(name for node in proto.graph.node for name in node.output)]
     ranges = {name: (np.float32(-1), np.float32(1)) for name in names}

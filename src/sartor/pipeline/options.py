@@ -14,7 +14,7 @@ from sartor.core.errors import BadInput, nearest
 from sartor.core.registry import COSTS, METHODS, RUNTIMES, SOLVERS, SPACES, Registry, cost_of
 from sartor.core.seeds import checked
 from sartor.core.threads import bounded
-from sartor.core.units import DURATION
+from sartor.core.units import DURATION, TIME
 
 if TYPE_CHECKING:
     from sartor.costs.base import Cost
@@ -165,8 +165,20 @@ class Options:
     def check_deployment(self) -> None:
         """Refuse what cannot be deployed or measured: a runtime that is not installed, a machine that is not there."""
         self.deployed_under().identity()
-        for cost in self.made_costs().values():
+        costs = self.made_costs()
+        for cost in costs.values():
             cost.identity()
+        self.check_precision(costs)
+
+    def check_precision(self, costs: Mapping[str, Cost]) -> None:
+        """Refuse to deploy in int8 what is measured in float32 alone."""
+        times = {n: cost for n, cost in costs.items() if cost.measured and cost.kind == TIME}
+        lacking = [n for n, cost in times.items() if cost.int8() is None] if self.precision == "int8" else []
+        if lacking:
+            raise BadInput(
+                f"precision int8 needs {lacking[0]} in int8, but there is none: its runtime does not compute in int8, "
+                "or its profile was measured without --precision int8."
+            )
 
     def made_costs(self) -> dict[str, Cost]:
         """The costs of this run by name: all that are counted, and those that are measured where that is asked for."""

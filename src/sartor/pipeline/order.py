@@ -11,7 +11,7 @@ from typing import Any
 from sartor.core.errors import BadInput, MissingDependency, RunError
 from sartor.core.registry import COSTS
 from sartor.costs.base import Cost
-from sartor.pipeline import decision, stages, training
+from sartor.pipeline import decision, precision, stages, training
 from sartor.pipeline.context import Context, open_context, record, reopened
 from sartor.pipeline.cut import Cut, FitCut
 from sartor.pipeline.options import Fit, Options, Plug
@@ -144,6 +144,10 @@ def until_it_fits(cut: Cut) -> None:
         decide(cut)
         run.stage("train", lambda: training.train(cut), "train: the chosen network")
         run.stage("export", lambda: stages.export(cut), "export: ONNX, weights, labels, preprocessing")
+        if run.agree(cut.precision == "int8" and precision.refused(cut)):
+            run.log("the network is not worth 8 bits: the problem is solved again in float32")
+            run.forget(("solve", "export", "verify"))  # a training of the same network stays
+            continue
         run.stage("verify", lambda: stages.verify(cut), "verify: the network as deployed, on this machine")
         if run.load(VerifyFile).fits:
             return

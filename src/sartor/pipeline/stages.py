@@ -207,7 +207,8 @@ def verify(cut: Cut) -> list[str]:
             entry |= {"limit": cut.budgets[name], "holds": holds, "slowed": slowed and encode(slowed)}
         found[name] = entry
     fits = all(e.get("holds", True) for e in found.values())
-    device = next((dict(t.device) for t in tables.values() if t.device), None) or c.runtime().identity()
+    priced = next((dict(t.device) for t in tables.values() if "processor" in t.device), None)
+    device = priced or replace(c.runtime(), precision=cut.precision).identity()
     cut.run.record(VerifyFile, {"fits": fits, "costs": found, "device": device})
     c.engine.barrier()
     return ["verify.json"]

@@ -31,11 +31,20 @@ from sartor.deploy.quantise import farthest
 from sartor.engine import checkpoint
 from sartor.pipeline import proof, references
 from sartor.pipeline.exports import FORMS, MOST
-from sartor.pipeline.precision import LOSS
 from sartor.pipeline.proof import Decision
+from sartor.pipeline.quantising import LOSS
 from sartor.pipeline.rebuild import space_of
 from sartor.runs.directory import Run, refuse_links, search_of
-from sartor.runs.schema import ExportFile, ModelFile, Preprocessing, QuantisedFile, SplitsFile, TrainingFile, VerifyFile
+from sartor.runs.schema import (
+    ExportFile,
+    ModelFile,
+    Preprocessing,
+    QuantisedFile,
+    SolutionFile,
+    SplitsFile,
+    TrainingFile,
+    VerifyFile,
+)
 from sartor.runs.signature import signed
 from sartor.runs.verification import Folders, Line, Verification, certified, close, each, hashes, same, unknown
 from sartor.spaces.base import Shape, Space
@@ -45,7 +54,6 @@ _AUTOCAST = 5e-2  # likewise, where accuracy was measured in half precision
 _SLOWER = 2.0  # times slower than certified, on the same device, that still agree
 _HALF = 5e-3  # of an accuracy in percent: what other logits in the last digits may turn over
 _STEP = 0.51  # of a quantised weight: rounding
-_BATCH = 256
 
 
 @dataclass(frozen=True)
@@ -151,20 +159,24 @@ def _onnx(f: Folders) -> Iterator[Line]:
 def _quantised(f: Folders) -> Iterator[Line]:
     """The 8-bit file against the other one, whose weights it must have up to rounding, and against quantised.json."""
     path, told = f.cut.path / INT8, f.cut.path / QuantisedFile.NAME
+    decided = f.cut.load(SolutionFile)
     if not told.is_file():
         yield from [same("model_int8.onnx: what quantised.json tells of", False, True)] if path.is_file() else []
+        if decided.precision is not None:
+            yield same("solution.json: the precision that is deployed", decided.precision, "float32")
         return
     both = f.cut.load(QuantisedFile)
     yield same("quantised.json: which file is deployed", both.used, path.is_file())
     if f.base is f.cut:
         asked = read_toml(f.base.path / "config.toml").get("precision")
         yield same("quantised.json: the precision of config.toml", asked, both.asked)
-    faster = both.int8.timing.p50 / (both.int8.timing.reference_ms or 1.0) < both.float32.timing.p50 / (
-        both.float32.timing.reference_ms or 1.0
-    )
-    lost = both.float32.val_accuracy - both.int8.val_accuracy
-    wanted = both.asked == "int8" or (faster and lost <= LOSS)
+    small = decided.precision in (None, "int8")  # older runs decide after the training alone
+    good = both.faster and both.lost <= LOSS and all(one.faster for one in decided.compared.values())
+    wanted = small and (both.asked == "int8" or good)
     yield same("quantised.json: int8 only where it is faster and as accurate, or asked for", wanted, both.used)
+    if decided.precision is not None:
+        deployed = "int8" if both.used else "float32"
+        yield same("solution.json: the precision that is deployed", decided.precision, deployed)
     float_accuracy = f.cut.load(TrainingFile).test_accuracy
     yield close("quantised.json: the test accuracy of training.json", float_accuracy, both.float32.test_accuracy, _HALF)
     if path.is_file():
@@ -254,8 +266,7 @@ def _accuracy(f: Folders, data: object) -> Iterator[Line]:
 def _again(f: Folders, name: str, told: float, images: Images, index: Index) -> Line:
     """What one exported file gets right."""
     splits, model = f.base.load(SplitsFile), OnnxModel(f.cut.path / "model" / name)
-    parts = np.split(index, range(_BATCH, len(index), _BATCH))
-    logits = torch.from_numpy(np.concatenate([model.logits(images.pixels(part).numpy()) for part in parts]))
+    logits = torch.from_numpy(model.logits_of(images, index))
     found = splits.task.measure(logits, torch.from_numpy(images.labels[index]))
     half = read_toml(f.base.path / "config.toml").get("device") == "cuda"
     rough = half or name != "model.onnx"  # another processor may round 8 bits otherwise

@@ -100,7 +100,8 @@ def _accuracy(c: Certificate, spec: Preprocessing) -> Iterator[str]:
     if c.precision is not None:
         yield from ("| precision | test | bytes | median call |", "|---|---|---|---|")
         for name, form in (("float32", c.precision.float32), ("int8", c.precision.int8)):
-            yield f"| {name} | {form.test_accuracy:.2f} % | {form.bytes} | {form.timing.p50:.4g} ms |"
+            call = f"{form.timing.p50:.4g} ms" if form.timing else "not measured"
+            yield f"| {name} | {form.test_accuracy:.2f} % | {form.bytes} | {call} |"
         yield from ("", f"Deployed: {'int8' if c.precision.used else 'float32'} ({c.precision.why}).", "")
     if c.accuracy.per_class is not None:
         yield from ("| class | right |", "|---|---|")

@@ -122,8 +122,11 @@ class Latency(Cost):
             where = "this machine" if self.target == "local" else self.target
             at.say(f"{where} runs {drift:.2f} times slower than when the table was made: waiting for a better moment")
             time.sleep(_PAUSE)
-        calmest = min(timings, key=lambda t: t.drift or 1.0)
-        return Measured(calmest.p50, calmest.high, {"timing": calmest.to_json()})
+        return _told(min(timings, key=lambda t: t.drift or 1.0))
+
+    def compare(self, net: nn.Module, files: Mapping[str, Path], in_shape: Shape) -> dict[str, Measured]:
+        """In the same rounds."""
+        return {name: _told(timing) for name, timing in self.times(files, in_shape).items()}
 
     def time(self, model: nn.Module | str | Path, in_shape: Shape, table: CostTable | None = None) -> Timing:
         """Time a module, or an exported file, as deployed.
@@ -266,6 +269,10 @@ class Int8Latency(Latency):
     def deployed_under(self) -> Runtime:
         """The same runtime, which quantises modules."""
         return dataclasses.replace(super().deployed_under(), precision=self.precision)
+
+
+def _told(timing: Timing) -> Measured:
+    return Measured(timing.p50, timing.high, {"timing": timing.to_json()}, timing.low)
 
 
 def _given(model: nn.Module | Path) -> nn.Module | Path:

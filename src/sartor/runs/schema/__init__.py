@@ -10,6 +10,7 @@ from sartor.runs.schema.audit import AuditFile as AuditFile
 from sartor.runs.schema.audit import Findings as Findings
 from sartor.runs.schema.audit import Group as Group
 from sartor.runs.schema.audit import Member as Member
+from sartor.runs.schema.budget import Compared as Compared
 from sartor.runs.schema.budget import FrontierFile as FrontierFile
 from sartor.runs.schema.budget import Input as Input
 from sartor.runs.schema.budget import Measured as Measured
@@ -21,6 +22,7 @@ from sartor.runs.schema.budget import QuantisedFile as QuantisedFile
 from sartor.runs.schema.budget import Slowed as Slowed
 from sartor.runs.schema.budget import SolutionFile as SolutionFile
 from sartor.runs.schema.budget import Solved as Solved
+from sartor.runs.schema.budget import Spread as Spread
 from sartor.runs.schema.budget import TimingSummary as TimingSummary
 from sartor.runs.schema.budget import TrainingFile as TrainingFile
 from sartor.runs.schema.budget import Verified as Verified
