@@ -1,12 +1,16 @@
 """Memory, size and energy: counted by hand, against the exhaustive optimum, and through a whole budget."""
 
+import copy
 import itertools
 import json
+import math
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 import torch
+from own import Own
 from torch import nn
 
 import sartor
@@ -26,6 +30,7 @@ from sartor.costs.size import Size
 from sartor.costs.sram import Sram
 from sartor.deploy.memory import activations
 from sartor.deploy.module import INPUT, onnx_graph
+from sartor.deploy.quantise import quantised
 from sartor.pipeline import options
 from sartor.solvers import solve
 from sartor.solvers.base import Problem
@@ -112,6 +117,29 @@ def test_flash_size_and_the_table_of_energy(tmp_path):
     assert Energy(mac_pj=2, byte_pj=3, source="table").of(net, (3, 5, 5)) == pytest.approx(
         (2 * Macs().of(net, (3, 5, 5)) + 3 * 4 * params) * 1e-9
     )
+
+
+def test_in_8_bits_bytes_are_those_of_the_quantised_network(tmp_path):
+    """Before there is a file as after, however alike the weights are that a network begins with."""
+    space, images = SPACES["edge"]().fitted(TASK), np.random.default_rng(0).random((8, 3, 16, 16), np.float32) * 255
+    net = as_deployed(space, space.sample(np.random.default_rng(1)), TASK).eval()
+    shape, trained, files = (3, 16, 16), copy.deepcopy(net), {}
+    for value in trained.parameters():
+        nn.init.normal_(value, std=0.1)
+    for precision, make in (("float32", lambda graph: graph), ("int8", lambda graph: quantised(graph, images))):
+        files[precision] = tmp_path / precision
+        files[precision].write_bytes(make(onnx_graph(trained, shape)))
+        found = {n: COSTS[n]().in_precision(precision) for n in ("size", "peak", "memory", "energy")}
+        for name in ("size", "peak"):
+            real, before = (found[name].measure(net, shape, Occasion(f)).value for f in (files[precision], None))
+            assert before == pytest.approx(real, rel=0.01), (name, precision)
+            assert found[name].of(net, shape) == pytest.approx(real, rel=0.35)
+        assert all(cost.table(Own(), TASK).precision == precision for cost in found.values())
+    small, large = (onnx.load(files[n]).graph.initializer for n in ("int8", "float32"))
+    weights = sum(math.prod(t.dims) for t in small if t.data_type == onnx.TensorProto.INT8 and len(t.dims) > 1)
+    assert weights < found["memory"].of(net, shape) < 1.2 * weights < sum(len(t.raw_data) for t in large) / 3
+    assert found["energy"].of(net, shape) < Energy(source="table").of(net, shape) / 3
+    assert {n for n in COSTS.names() if COSTS[n]().int8()} == {*found, "latency"}
 
 
 def test_energy_by_the_kernels_counter(tmp_path, monkeypatch):

@@ -161,6 +161,7 @@ class Occasion:
 
 
 ANY = Occasion()  # nothing is known
+INT8 = {"precision": "int8"}  # what tables say that price networks in 8 bits
 
 
 class Cost(ABC):
@@ -220,7 +221,7 @@ class Cost(ABC):
         for done, (key, (part, module)) in enumerate(each.items(), start=1):
             prices[key] = Price.exact(self.of(module, part.in_shape))
             tick(self.name, done, len(each))
-        return CostTable(self.name, self.kind, prices, priced(space, parts, prices, self.sums))
+        return CostTable(self.name, self.kind, prices, priced(space, parts, prices, self.sums), self.identity())
 
     def measure(self, net: nn.Module, in_shape: Shape, at: Occasion = ANY) -> Measured:
         """What a network that takes pixels comes to as it is deployed."""

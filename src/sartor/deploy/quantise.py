@@ -70,7 +70,7 @@ def quantised(model: Path | bytes, images: Array, way: Way = WAYS[0], weight_bit
         _correct(made, proto, images)
     props = {p.key: p.value for p in proto.metadata_props} | {"precision": "int8"}
     onnx.helper.set_model_props(made, dict(sorted(props.items())))
-    return bytes(made.SerializeToString())
+    return bytes(_brief(made).SerializeToString())
 
 
 def sketched(model: bytes, weight_bits: int | None = None, strict: bool = False) -> bytes:
@@ -100,7 +100,24 @@ def sketched(model: bytes, weight_bits: int | None = None, strict: bool = False)
     made = maker.model.model
     if not any(node.op_type == "QuantizeLinear" for node in made.graph.node):
         _through_eight_bits(made)
-    return bytes(made.SerializeToString())
+    return bytes(_brief(made).SerializeToString())
+
+
+def _brief(proto: Any) -> Any:
+    """With short names for all but the layers, in place: those of what rounds take more room than small layers do."""
+    graph = proto.graph
+    kept = {value.name for value in (*graph.input, *graph.output)} | {""}
+    made = (name for node in graph.node for name in node.output)
+    names = [*(t.name for t in graph.initializer), *made]
+    short = {name: f"v{n}" for n, name in enumerate(dict.fromkeys(names)) if name not in kept}
+    for tensor in graph.initializer:
+        tensor.name = short.get(tensor.name, tensor.name)
+    for node in graph.node:
+        node.name = node.name if node.op_type in _LAYERS else ""
+        for names in (node.input, node.output):
+            names[:] = [short.get(name, name) for name in names]
+    del graph.value_info[:]
+    return proto
 
 
 def _through_eight_bits(proto: Any) -> None:

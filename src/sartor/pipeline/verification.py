@@ -43,6 +43,7 @@ from sartor.runs.schema import (
     SolutionFile,
     SplitsFile,
     TrainingFile,
+    Verified,
     VerifyFile,
 )
 from sartor.runs.signature import signed
@@ -145,7 +146,7 @@ def _onnx(f: Folders) -> Iterator[Line]:
     ranges = {"macs": (found.macs, found.macs)}
     ranges |= {name: (b * found.least, b * found.most) for name, b in (("params", 1), ("memory", 4))}
     for name, (least, most) in ranges.items():
-        if name not in costs:
+        if name not in costs or _precision(costs[name]) != "float32":
             continue
         told, what = costs[name].measured, f"model.onnx: {name} counted again"
         if least <= told <= most:
@@ -154,6 +155,11 @@ def _onnx(f: Folders) -> Iterator[Line]:
             yield unknown(what, f"it has {most:.9g} of {told:.9g}: an exporter leaves out what nothing reads")
         else:
             yield Line(what, "differs", f"{least:.9g} to {most:.9g}", f"{told:.9g}")
+
+
+def _precision(entry: Verified) -> str:
+    """That a cost is told in."""
+    return str((entry.device or {}).get("precision", "float32"))
 
 
 def _quantised(f: Folders) -> Iterator[Line]:
@@ -200,7 +206,7 @@ def _rebuilt(f: Folders, network: Callable[[], nn.Module], built: list[nn.Module
     built.append(deployed)
     for name, entry in f.cut.load(VerifyFile).costs.items():
         if name in COSTS.names() and COSTS[name].again():
-            cost: Cost = COSTS[name]()
+            cost: Cost = COSTS[name]().in_precision(_precision(entry))
             again = cost.measure(deployed, shape, Occasion(deployed_file(f.cut.path))).value
             yield close(f"the rebuilt network: {name} counted again", again, entry.measured)
     images = np.random.default_rng(0).integers(0, 256, (4, *shape)).astype(np.float32)
