@@ -129,7 +129,7 @@ def measured(path: Path) -> dict:
     """One run's network in both forms."""
     context, _ = reopened(search_of(path), Reporter(), trusted=True)
     source = path / "model/model.onnx"
-    found = as_int8(context, source, context.runtime().weight_bits)
+    found = as_int8(context, source, context.runtime().weight_bits, context.splits.val[:2000])
     with tempfile.TemporaryDirectory() as folder:
         files = {"float32": source, "int8": Path(folder) / "model_int8.onnx"}
         files["int8"].write_bytes(found.graph)

@@ -15,6 +15,8 @@ from sartor.costs.base import CostTable, Measured, as_priced
 from sartor.costs.flash import Flash
 from sartor.costs.latency.cost import Int8Latency, Latency
 from sartor.costs.memory import Memory
+from sartor.data.open import open_data
+from sartor.deploy.export import OnnxModel
 from sartor.deploy.module import onnx_graph
 from sartor.deploy.quantise import farthest
 from sartor.deploy.targets.profile import Profile
@@ -23,7 +25,7 @@ from sartor.pipeline.context import reopened
 from sartor.pipeline.cut import FitCut, chosen
 from sartor.runs.directory import Run, read_file, read_json, write_json
 from sartor.runs.progress import Reporter
-from sartor.runs.schema import QuantisedFile
+from sartor.runs.schema import QuantisedFile, SplitsFile, TrainingFile
 from sartor.spaces.mobile.space import Mobile
 
 
@@ -47,7 +49,10 @@ def small(run):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Int8Latency, "table", halved)
-        return sartor.solve(run, latency="50ms", params="150K", precision="int8", quiet=True)
+        tiny = Mobile(preset="tiny")
+        least = Memory().table(tiny, Task(3, 8, 1)).form(tiny.smallest)
+        bytes_ = {"memory": 0.5 * least, "size": 1.2 * least}
+        return sartor.solve(run, latency="50ms", params="150K", budgets=bytes_, precision="int8", quiet=True)
 
 
 def test_int8_is_delivered_and_verified(finished, small):
@@ -63,21 +68,23 @@ def test_int8_is_delivered_and_verified(finished, small):
     assert any("from model_int8.onnx" in what for what in lines)
     pixels = np.zeros((1, 1, 8, 8), np.float32)
     assert small.predict(pixels)
+    judged = small.evaluation  # of the file that is deployed, again by hand
+    splits, images = Run(small.path.parents[1]).load(SplitsFile), open_data(finished.data)
+    model = OnnxModel(folder / "model_int8.onnx")
+    right = model.logits_of(images, np.array(splits.test)).argmax(1) == images.labels[list(splits.test)]
+    assert judged.value == pytest.approx(100 * right.mean()) and judged.value == both["int8"]["test_accuracy"]
+    assert judged.reliability.temperature == pytest.approx(model.temperature, rel=1e-5)
     assert "int8:" in (small.path / "report.html").read_text()
 
 
 def test_bytes_are_solved_for_as_they_are_deployed(run, small):
     """What is far too small for any network in 32 bits has room for one in 8."""
-    tiny = Mobile(preset="tiny")
-    least = Memory().table(tiny, Task(3, 8, 1)).form(tiny.smallest)
+    told, file = small.certificate["budgets"], small.path / "model/model_int8.onnx"
     with pytest.raises(Infeasible):
-        sartor.solve(run, memory=0.5 * least, quiet=True)
-    result = sartor.solve(run, budgets={"memory": 0.5 * least, "size": 1.2 * least}, precision="int8", quiet=True)
-    told, file = result.certificate["budgets"], result.path / "model/model_int8.onnx"
-    assert told["size"]["measured"] == file.stat().st_size <= 1.2 * least
-    assert told["memory"]["measured"] == Flash().of(result.model, (1, 8, 8)) == told["memory"]["predicted"]
+        sartor.solve(run, memory=told["memory"]["limit"], quiet=True)
+    assert told["size"]["measured"] == file.stat().st_size <= told["size"]["limit"]
+    assert told["memory"]["measured"] == Flash().of(small.model, (1, 8, 8)) == told["memory"]["predicted"]
     assert told["memory"]["device"] == {"precision": "int8"}
-    assert sartor.verify(result.path).holds
 
 
 def test_a_forged_precision_is_found(small, tmp_path):
@@ -112,6 +119,28 @@ def clock(ms):
 
 
 BOTH = {"float32": 1.0, "int8": 0.5}
+
+
+def test_what_judges_8_bits_is_not_trained_on(cut, monkeypatch):
+    """And is kept back for them alone: a network in 32 bits is trained on all images but the test's."""
+    seen, deciding, c = [], [], cut.context
+    monkeypatch.setattr(training, "train_network", lambda *given: seen.append(given[4]) or [])
+    monkeypatch.setattr(training, "_trained_before", lambda cut, arch: None)
+    monkeypatch.setattr(quantising, "as_int8", lambda c, source, bits, choosing: deciding.append(choosing))
+    for bits, kept in (("float32", 0), ("int8", len(c.splits.val) // 4)):
+        monkeypatch.setattr(FitCut, "precision", bits)
+        training.train(cut)
+        every, left = {*c.splits.train, *c.splits.val}, {*quantising.held_out(cut)}
+        assert (len(left) == kept and left < {*c.splits.val}) or not kept
+        assert {*seen[-1].train} == every - left
+        quantising.make(cut, tune=False)
+        assert ({*deciding[-1]} == left and quantising.deciding(cut)[1]) == (kept > 0)
+    monkeypatch.setattr(FitCut, "precision", "int8")
+    told = cut.run.load(TrainingFile)  # of another budget, which was trained on all
+    cut.run.save(replace(told, held_out=None))
+    assert not quantising.deciding(cut)[1]
+
+
 DECISIONS = {
     "faster at both targets": ({"local": BOTH, "ssh://pi": BOTH}, 1.0, "int8"),
     "slower at one": ({"local": BOTH, "ssh://pi": {"float32": 1.0, "int8": 1.2}}, 1.0, "float32"),

@@ -85,6 +85,13 @@ def metadata_in(path: Path) -> dict[str, str]:
     return {p.key: p.value for p in onnx.load(str(path), load_external_data=False).metadata_props}
 
 
+def tell(path: Path, **more: str) -> None:
+    """Let a model file say more of itself."""
+    told = metadata_in(path) | more
+    with atomic(path) as tmp:
+        tmp.write_bytes(_with(path.read_bytes(), told))
+
+
 def _with(graph: bytes, metadata: Mapping[str, str]) -> bytes:
     """The model with its metadata, in the order of their names."""
     onnx = require("onnx", "onnx")

@@ -21,17 +21,18 @@ from sartor.core.errors import BadInput, Infeasible
 from sartor.core.registry import COSTS
 from sartor.core.units import TIME
 from sartor.costs.base import Cost
-from sartor.deploy.export import INT8, TUNED, deployed_file
+from sartor.deploy.export import INT8, TUNED, deployed_file, tell
 from sartor.deploy.module import onnx_graph
 from sartor.deploy.quantise import sketched
 from sartor.pipeline import quantising
 from sartor.pipeline.context import Context
 from sartor.pipeline.cut import Cut
+from sartor.pipeline.judging import evaluated
 from sartor.pipeline.options import Plug
 from sartor.pipeline.quantising import LOSS, Quantised
 from sartor.runs.codec import encode
 from sartor.runs.directory import atomic
-from sartor.runs.schema import Compared, QuantisedFile, SolutionFile, Spread
+from sartor.runs.schema import Compared, EvaluationFile, Int8EvaluationFile, QuantisedFile, SolutionFile, Spread
 from sartor.solvers.base import Problem
 
 Judged = tuple[dict[str, Compared], dict[str, Any]]  # by cost; and the timings by the first of them
@@ -148,14 +149,15 @@ def refused(cut: Cut) -> bool:
 def export(cut: Cut) -> list[str]:
     """Quantise what was exported; which files that leaves. The 8-bit file is there only if it is what is deployed."""
     c, run = cut.context, cut.run
-    for name in (INT8, TUNED) if run.writer else ():
+    for name in (INT8, TUNED, Int8EvaluationFile.NAME) if run.writer else ():
         (run.path / name).unlink(missing_ok=True)
     if c.options.precision == "float32" or (c.options.precision == "auto" and impossible(cut)):
         return []
     if run.writer:
         _export(cut)
     c.engine.barrier()
-    return [name for name in (QuantisedFile.NAME, INT8, TUNED) if (run.path / name).is_file()]
+    written = (QuantisedFile.NAME, INT8, TUNED, Int8EvaluationFile.NAME)
+    return [name for name in written if (run.path / name).is_file()]
 
 
 def _export(cut: Cut) -> None:
@@ -176,13 +178,18 @@ def _export(cut: Cut) -> None:
     against = _against(made, compared)
     used = small and (c.options.precision == "int8" or against is None)
     why = (against or "as accurate and faster") if small else run.load(SolutionFile).why or "float32 was decided on"
-    right = {"float32": made.in_float, "int8": made.best}
+    right = {name: _evaluated(c, file) for name, file in files.items()}
+    if used:
+        tell(files["int8"], temperature=f"{right['int8'][0].reliability.temperature:.6g}")
+        run.save(Int8EvaluationFile(**vars(right["int8"][0])))
+    chosen_on = {"float32": made.in_float, "int8": made.best}
     run.record(QuantisedFile, {
         "asked": c.options.precision, "used": used, "why": why, "way": str(made),
         "reduce_range": quantising.weight_bits(cut) < 8, "calibration_images": made.calibrated,
-        "validation_images": made.chosen_on, "metric": c.task.metric,
+        "validation_images": made.chosen_on, "held_out": quantising.deciding(cut)[1], "metric": c.task.metric,
         "tried": {str(w): v for w, v in made.shares.items()}, "compared": encode(compared),
-        **{n: {**_form(c, f), "val_accuracy": right[n], "timing": timings.get(n)} for n, f in files.items()},
+        **{n: {**found, "val_accuracy": chosen_on[n], "bytes": files[n].stat().st_size, "timing": timings.get(n)}
+           for n, (_, found) in right.items()},
     })  # fmt: skip
     for name in () if used else (INT8, TUNED):
         (run.path / name).unlink(missing_ok=True)
@@ -204,12 +211,7 @@ def _told(both: Compared) -> str:
     return f"{TIME.show(both.int8.value)} against {TIME.show(both.float32.value)}"
 
 
-def _form(c: Context, path: Path) -> dict[str, Any]:
-    """One precision: accuracy on the test images, bytes."""
-    logits, labels = quantising.judged_on(c, path, c.splits.test)
-    by_class = c.task.by_class(logits, labels)
-    known = [value for value in by_class if value is not None]
-    return {
-        "test_accuracy": c.task.measure(logits, labels), "per_class": by_class,
-        "balanced_accuracy": float(np.mean(known)), "bytes": path.stat().st_size,
-    }  # fmt: skip
+def _evaluated(c: Context, file: Path) -> tuple[EvaluationFile, dict[str, Any]]:
+    """What a file gets right of the test images."""
+    val = None if c.train.images == "all" else quantising.judged_on(c, file, c.splits.val)
+    return evaluated(c, quantising.judged_on(c, file, c.splits.test), val)

@@ -28,6 +28,7 @@ _LITTLE = LOSS / 2  # of them, with which no slower way is looked for
 _TUNING, _SLOWLY = 0.15, 0.1  # of the training's epochs and of its rate: to get used to 8 bits
 _CALIBRATED = 256  # training images that set the ranges
 _CHOOSING = 2000  # validation images that decide between the ways
+_HELD, _PART = 1000, 4  # of these so many are not trained on, or one in so many, where the others are
 
 
 @dataclass(frozen=True)
@@ -66,21 +67,37 @@ def weight_bits(cut: Cut) -> int:
 def make(cut: Cut, tune: bool) -> Quantised:
     """The exported network in 8 bits; where that loses too much and `tune` says so, trained further for it."""
     c, run, bits = cut.context, cut.run, weight_bits(cut)
-    made = as_int8(c, deployed_file(run.path), bits)
+    choosing, _ = deciding(cut)
+    made = as_int8(c, deployed_file(run.path), bits, choosing)
     if not tune or made.lost <= LOSS or c.engine.world > 1:
         return made
-    again = replace(_tuned(cut, bits), in_float=made.in_float)
+    again = replace(_tuned(cut, bits, choosing), in_float=made.in_float)
     if again.best > made.best:
         return again
     (run.path / TUNED).unlink()
     return made
 
 
-def as_int8(c: Context, source: Path, bits: int) -> Quantised:
-    """An exported network in 8 bits, its weights in so many."""
-    rng = c.seeds.rng("quantise")
-    drawn = rng.permutation(c.splits.train)[:_CALIBRATED]
-    images, choosing = _pixels(c, drawn), rng.permutation(c.splits.val)[:_CHOOSING]
+def held_out(cut: Cut) -> Index:
+    """Validation images that decide whether 8 bits are as good: not trained on where these are to be deployed."""
+    c = cut.context
+    order = c.seeds.rng("held out").permutation(c.splits.val)
+    return np.sort(order[: min(_HELD, len(order) // _PART)]) if cut.precision == "int8" else order[:0]
+
+
+def deciding(cut: Cut) -> tuple[Index, bool]:
+    """The images that decide, and whether the network was not trained on them: it may be one of another budget."""
+    c, kept = cut.context, held_out(cut)
+    apart = cut.run.load(TrainingFile).held_out == len(kept) > 0
+    if c.train.images == "all" and apart:
+        return kept, True
+    return c.seeds.rng("choose").permutation(c.splits.val)[:_CHOOSING], c.train.images != "all"
+
+
+def as_int8(c: Context, source: Path, bits: int, choosing: Index) -> Quantised:
+    """An exported network in 8 bits, its weights in so many, in the way that `choosing`, some images, decides on."""
+    drawn = c.seeds.rng("quantise").permutation(c.splits.train)[:_CALIBRATED]
+    images = _pixels(c, drawn)
     in_float, found, best = share(c, source, choosing), dict[Way, float](), b""
     for way in WAYS:
         graph = quantised(source, images, way, bits)
@@ -93,7 +110,7 @@ def as_int8(c: Context, source: Path, bits: int) -> Quantised:
     return Quantised(best, max(found, key=lambda w: found[w]), found, in_float, len(drawn), len(choosing))
 
 
-def _tuned(cut: Cut, bits: int) -> Quantised:
+def _tuned(cut: Cut, bits: int, choosing: Index) -> Quantised:
     """The network in 8 bits after a short training in which it computes as in these; weights that are zero stay so."""
     c, run = cut.context, cut.run
     net = c.engine.place(cut.trained())
@@ -107,7 +124,7 @@ def _tuned(cut: Cut, bits: int) -> Quantised:
     with rounding(net):
         train_network(net, None, recipe, c.feed, c.splits, run, f"int8-{cut.phase(chosen(run))}", masks)
     export_onnx(c.deployed(net), c.task, run.path / TUNED, metadata_in(deployed_file(run.path)))
-    return replace(as_int8(c, run.path / TUNED, bits), tuned=True)
+    return replace(as_int8(c, run.path / TUNED, bits, choosing), tuned=True)
 
 
 def _pixels(c: Context, index: Index) -> np.ndarray[Any, np.dtype[np.float32]]:

@@ -48,7 +48,7 @@ def certificate(base: Run, cut: Run) -> Certificate:
             metric=training.metric,
             balanced=small.balanced_accuracy if small else training.balanced_accuracy,
             per_class=small.per_class if small else training.per_class,
-            unseen=None if small else training.unseen_accuracy,
+            unseen=small.unseen_accuracy if small else training.unseen_accuracy,
         ),
         score=Proof(
             method=score.method,

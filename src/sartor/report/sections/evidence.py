@@ -17,7 +17,6 @@ from sartor.runs.schema import (
     Device,
     Epoch,
     Estimate,
-    EvaluationFile,
     SplitsFile,
     StagesFile,
     TimingSummary,
@@ -208,13 +207,15 @@ def data(files: Files) -> dict[str, Any] | None:
 
 def _per_class(files: Files, audit: AuditFile | None) -> dict[str, Any] | None:
     """How many images every class has and what is right of its test images with its interval, the worst first."""
-    trained, judged = files.own(TrainingFile), files.own(EvaluationFile)
+    trained, judged = files.own(TrainingFile), files.judged
     if audit is None or trained is None or trained.per_class is None:
         return None
     tested = judged.counts if judged and trained.metric == "accuracy" else (0,) * len(audit.classes)
-    found = zip(audit.classes, audit.per_class, trained.per_class, tested, strict=False)
+    right = judged.per_class if judged else trained.per_class
+    found = zip(audit.classes, audit.per_class, right, tested, strict=False)
     rows = sorted(found, key=lambda row: -1.0 if row[2] is None else row[2])[:_CLASSES]
-    balanced = trained.balanced_accuracy
+    known = [value for value in right if value is not None]
+    balanced = sum(known) / len(known) if known else None
     return {
         "rows": [(name, number(count), "" if value is None else f"{value:.1f} %", _interval(value, n))
                  for name, count, value, n in rows],

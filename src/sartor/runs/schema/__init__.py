@@ -50,6 +50,7 @@ from sartor.runs.schema.compression import RoundsFile as RoundsFile
 from sartor.runs.schema.compression import Totals as Totals
 from sartor.runs.schema.compression import Width as Width
 from sartor.runs.schema.evaluation import EvaluationFile as EvaluationFile
+from sartor.runs.schema.evaluation import Int8EvaluationFile as Int8EvaluationFile
 from sartor.runs.schema.evaluation import Mistake as Mistake
 from sartor.runs.schema.evaluation import Reliability as Reliability
 from sartor.runs.schema.exported import ExportedForm as ExportedForm
@@ -83,4 +84,5 @@ from sartor.runs.schema.shapes import Epoch as Epoch
 from sartor.runs.schema.shapes import Floats as Floats
 from sartor.runs.schema.shapes import Ints as Ints
 
-FILES: dict[str, type[RunFile]] = {kind.NAME: kind for kind in RunFile.__subclasses__()}
+_KINDS: list[type[RunFile]] = [*RunFile.__subclasses__(), Int8EvaluationFile]
+FILES = {kind.NAME: kind for kind in _KINDS}

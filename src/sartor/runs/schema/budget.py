@@ -118,6 +118,7 @@ class TrainingFile(RunFile):
     per_class: tuple[float | None, ...] | None = None  # of the test images; None of a class that has none there
     balanced_accuracy: float | None = None  # their mean
     unseen_accuracy: float | None = None  # without test images that equal, or nearly, one that was trained on
+    held_out: int | None = None  # validation images that were not trained on, though the others were: they judge 8 bits
 
 
 @dataclass(frozen=True)
@@ -144,6 +145,7 @@ class Form:
     balanced_accuracy: float
     per_class: tuple[float | None, ...]
     bytes: int
+    unseen_accuracy: float | None = None  # without test images that equal, or nearly, one that was trained on
     timing: TimingSummary | None = None  # at the first target where both were timed; older runs knew one only
 
 
@@ -164,6 +166,7 @@ class QuantisedFile(RunFile):
     float32: Form
     int8: Form
     compared: Mapping[str, Compared] = field(default_factory=dict)  # how long a call takes, by cost
+    held_out: bool | None = None  # whether the validation images were not trained on; None in older runs
 
     @property
     def faster(self) -> bool:
