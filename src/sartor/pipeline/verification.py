@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from sartor.core.config import read_toml
 from sartor.core.errors import BadInput, RunError, SartorError
-from sartor.core.registry import COSTS, RUNTIMES, cost_of
+from sartor.core.registry import COSTS, cost_of
 from sartor.costs.base import Cost, Occasion
 from sartor.data.base import Images, Index
 from sartor.data.naming import refuse_code
@@ -30,7 +30,7 @@ from sartor.deploy.module import evaluating
 from sartor.deploy.quantise import farthest
 from sartor.engine import checkpoint
 from sartor.pipeline import proof, references
-from sartor.pipeline.exports import FORMS, MOST
+from sartor.pipeline.exports import MOST, form_maker
 from sartor.pipeline.proof import Decision
 from sartor.pipeline.quantising import LOSS
 from sartor.pipeline.rebuild import space_of
@@ -95,7 +95,7 @@ def verify(path: Path, network: Callable[[], nn.Module], ask: Ask, space: Space 
     lines += each("model_int8.onnx", partial(_quantised, f))
     built: list[nn.Module] = []
     lines += each("the rebuilt network", partial(_rebuilt, f, network, built))
-    lines += each("export", partial(_exported, f))
+    lines += each("export", partial(_exported, f, ask))
     if ask.data is not None:
         lines += each("test accuracy", partial(_accuracy, f, ask.data))
     else:
@@ -231,22 +231,27 @@ def _trained(f: Folders) -> dict[str, Tensor]:
     return {name: value for name, value in found.items() if isinstance(value, Tensor)}
 
 
-def _exported(f: Folders) -> Iterator[Line]:
+def _exported(f: Folders, ask: Ask) -> Iterator[Line]:
     """The forms for other runtimes: what they claim, and again on random images. TorchScript holds code: not loaded."""
     if "exports" not in f.cut.stages():
         return
     told, task = f.cut.load(ExportFile), f.cut.load(ModelFile).task
     images = np.random.default_rng(0).integers(0, 256, (4, *_shape(f))).astype(np.float32)
-    expected = task.probabilities(OnnxModel(f.cut.path / "model/model.onnx").logits(images))
     for name, form in told.forms.items():
-        what = f"export: {name} and model.onnx, the same probabilities"
-        yield same(f"export.json: {name} differs by less than {MOST}", True, form.difference < MOST)
-        if name not in FORMS or name == "torchscript":
+        most, source = MOST.get(form.precision, 0.0), INT8 if form.precision == "int8" else "model/model.onnx"
+        what = f"export: {name} and {Path(source).name}, the same probabilities"
+        yield same(f"export.json: {name} differs by less than {most}", True, form.difference < most)
+        if form.runtime is not None and ":" in form.runtime and not ask.trusted:
+            yield unknown(what, f"{form.runtime} is code that a file names: --trust-code")
+            continue
+        kind = form_maker(form.runtime if form.runtime and ":" in form.runtime else name)
+        if kind.code:
             yield unknown(what, "it holds code, which is not loaded here; its hash is checked")
             continue
-        found = task.probabilities(RUNTIMES[FORMS[name]](batch=4).run(f.cut.path / form.files[0], images))
+        expected = task.probabilities(OnnxModel(f.cut.path / source).logits(images))
+        found = task.probabilities(kind(batch=4).run(f.cut.path / form.files[0], images))
         off = float(np.abs(found - expected).max())
-        yield Line(what, "verified") if off < MOST else Line(what, "differs", f"less than {MOST}", f"{off:.3g}")
+        yield Line(what, "verified") if off < most else Line(what, "differs", f"less than {most}", f"{off:.3g}")
 
 
 # measured again ----------------------------------------------------------------------------------

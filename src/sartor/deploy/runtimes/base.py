@@ -50,6 +50,12 @@ class Runtime(ABC):
     devices: ClassVar[tuple[str, ...]] = ("cpu",)
     exported: ClassVar[bool] = True  # it loads the exported file; else the module as it is in Python
     int8: ClassVar[bool] = False  # whether it computes exported files in 8 bits that are quantised
+    # Of the form that `convert` makes: its name, and Python that imports what is needed and makes `logits` of `pixels`
+    # by the file that stands for {file}; whether it holds code, so that one from elsewhere is not loaded.
+    form: ClassVar[str | None] = None
+    imports: ClassVar[str] = ""
+    call: ClassVar[str] = ""
+    code: ClassVar[bool] = False
 
     device: str = "cpu"
     threads: int = 1
