@@ -16,6 +16,7 @@ from sartor.costs.base import CostTable, Occasion, Price
 from sartor.costs.latency import cost
 from sartor.costs.latency.cache import PriceBook
 from sartor.costs.latency.cost import Latency, as_deployed
+from sartor.deploy import probe
 from sartor.deploy.runtimes.onnxruntime import OnnxRuntime
 from sartor.deploy.timing import Timing
 from sartor.spaces.mobile.space import Mobile
@@ -210,6 +211,15 @@ def test_models_that_are_compared_are_timed_in_the_same_rounds(monkeypatch):
     assert [len(t.rounds) for t in found.values()] == [20, 20]
     assert seen[:3] == seen[3:6] and len(set(map(id, seen))) == 3  # one, other, reference; and again
     assert found["one"].reference_ms == found["other"].reference_ms
+
+
+def test_what_the_machine_was_like_is_told_with_what_it_took(monkeypatch):
+    states = iter([{"mhz": 2000.0 - n, "slowed": 0.0} for n in range(100)])
+    monkeypatch.setattr(probe, "state", lambda cores: next(states))
+    told = Latency(verify_s=0.02, visit_ms=0.0, moments=1).measure(nn.Conv2d(1, 4, 1), IMAGE).details
+    assert told["conditions"] == {"mhz": [1921.0, 2000.0], "slowed": [0.0, 0.0]}  # before and after 40 times
+    monkeypatch.setattr(probe, "state", lambda cores: {})
+    assert "conditions" not in Latency(verify_s=0.02, visit_ms=0.0).measure(nn.Conv2d(1, 4, 1), IMAGE).details
 
 
 def test_a_batch_is_part_of_the_identity():

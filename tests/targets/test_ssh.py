@@ -198,6 +198,7 @@ def test_two_targets_in_one_run_are_both_kept_and_the_answer_is_that_of_an_exhau
     }  # fmt: skip
     assert [told[f"latency@{n}"]["device"].get("pinned") for n in limits] == [None, str(core)]
     assert all(e["timing"]["n"] > 0 for e in told.values())
+    assert told["latency@board"]["conditions"]["target"] == board
     page = (tmp_path / "run/report.html").read_text()
     assert all(f"latency@{name}" in page for name in limits)
     lines = {line.what: line for line in sartor.verify(tmp_path / "run", here=True).lines}

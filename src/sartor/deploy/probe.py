@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _LEAST_CALLS = 2
 _PATIENCE = 300  # seconds without a request
 _CPU = "/sys/devices/system/cpu/cpu%d/"
+STATES = ("mhz", "celsius", "throttled", "slowed")  # what a machine may tell of itself
 _BOARD = "/sys/devices/platform/soc/soc:firmware/get_throttled"  # a Raspberry Pi's flags: the lowest four are of now
 
 

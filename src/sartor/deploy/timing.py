@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import math
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.stats import binom
 
+from sartor.deploy import probe
 from sartor.deploy.probe import visit
 
 Array = NDArray[np.float64]
@@ -51,15 +53,19 @@ def _no_collection() -> Iterator[None]:
 
 
 class Stopwatch(ABC):
-    """Times networks by their names, wherever they are."""
+    """Times networks by their names, wherever they are; `states` are what the machine told of itself meanwhile."""
+
+    def __init__(self) -> None:
+        self.states: list[dict[str, float]] = []
 
     @abstractmethod
     def visits(self, names: Sequence[str], seconds: float) -> Iterator[tuple[str, list[float]]]:
         """One visit of each, in this order: the milliseconds of every call during `seconds`."""
 
     def conditions(self) -> dict[str, Any]:
-        """What the machine was like meanwhile, where it tells."""
-        return {}
+        """The ranges of clock and temperature, and whether the processor was slowed down, where the machine tells."""
+        known = {name: [s[name] for s in self.states if name in s] for name in probe.STATES}
+        return {name: [min(values), max(values)] for name, values in known.items() if values}
 
 
 class Here(Stopwatch):
@@ -68,18 +74,22 @@ class Here(Stopwatch):
     def __init__(
         self, workloads: Mapping[str, Workload], time: Callable[[Workload, float], list[float]] = visit
     ) -> None:
+        super().__init__()
         self.workloads, self.time, self.rounds = workloads, time, 0
+        self.cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
     def visits(self, names: Sequence[str], seconds: float) -> Iterator[tuple[str, list[float]]]:
         """Workloads may be made when they are first asked for, which leaves a lot to collect."""
         self.rounds += 1
         if self.rounds < 3:
             gc.collect()
+        self.states.append(probe.state(self.cores))
         for name in names:
             call = self.workloads[name]
             with _no_collection():
                 calls = self.time(call, seconds)
             yield name, calls
+        self.states.append(probe.state(self.cores))
 
 
 def interleaved(
@@ -151,6 +161,7 @@ class Timing:
     drift: float | None = None
     samples: tuple[float, ...] = field(default=(), repr=False)
     rounds: tuple[float, ...] = field(default=(), repr=False)
+    conditions: Mapping[str, Any] = field(default_factory=dict, repr=False)  # what the machine was like meanwhile
 
     @classmethod
     def of(cls, rounds: Sequence[Sequence[float]], reference: Sequence[float], reference_then: float | None) -> Timing:

@@ -12,10 +12,9 @@ have thousands. In 8 bits everything is the same, with parts and networks that a
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
@@ -92,7 +91,7 @@ class Latency(Cost):
 
     def int8(self) -> Latency | None:
         """In 8 bits, where the runtime computes in these and the target has prices of them, or can be given some."""
-        options = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        options = {f.name: getattr(self, f.name) for f in fields(self)}
         known = RUNTIMES[self.runtime].int8 and target_of(self.target).priced("int8")
         return Int8Latency(**options) if known else None
 
@@ -153,8 +152,10 @@ class Latency(Cost):
                 for name, found in watch.visits(list(models), self.verify_s / rounds):
                     calls[name].append(found)
                 references += [float(np.median(c)) for _, c in watch.visits([_REFERENCE], self.visit_ms / 1e3)]
+            conditions = watch.conditions()
         then = None if table is None else table.calibration.get("reference_ms")
-        return {n: Timing.of(c, references, None if then is None else float(then)) for n, c in calls.items()}
+        known = None if then is None else float(then)
+        return {n: replace(Timing.of(c, references, known), conditions=conditions) for n, c in calls.items()}
 
     def table(self, space: Space, task: Task, tick: Tick = silent, cache: Path | None = None) -> CostTable:
         """Price every part and calibrate on whole networks; see the head of this file.
@@ -268,11 +269,12 @@ class Int8Latency(Latency):
 
     def deployed_under(self) -> Runtime:
         """The same runtime, which quantises modules."""
-        return dataclasses.replace(super().deployed_under(), precision=self.precision)
+        return replace(super().deployed_under(), precision=self.precision)
 
 
 def _told(timing: Timing) -> Measured:
-    return Measured(timing.p50, timing.high, {"timing": timing.to_json()}, timing.low)
+    told = {"conditions": dict(timing.conditions)} if timing.conditions else {}
+    return Measured(timing.p50, timing.high, {"timing": timing.to_json(), **told}, timing.low)
 
 
 def _given(model: nn.Module | Path) -> nn.Module | Path:

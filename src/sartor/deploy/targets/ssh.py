@@ -133,13 +133,13 @@ class There(Stopwatch):
     def __init__(
         self, target: Ssh, runtime: Runtime, builds: Mapping[str, Build], tick: Callable[[int, int], None]
     ) -> None:
+        super().__init__()
         self.target, self.runtime, self.builds, self.tick = target, runtime, builds, tick
         self.link: Link | None
         self.link, self.facts = _reached(target, runtime)
         self.made: dict[str, bytes] = {}
         self.sent: set[str] = set()
         self.rejected = 0
-        self.states: list[dict[str, float]] = []
 
     def close(self) -> None:
         """End the connection."""
@@ -156,10 +156,8 @@ class There(Stopwatch):
         yield from min(rounds, key=lambda r: r[0])[1] if rounds else ()
 
     def conditions(self) -> dict[str, Any]:
-        """Rounds that were rejected; the ranges of clock and temperature, where the machine tells."""
-        ranges = {k: [s[k] for s in self.states if k in s] for k in ("mhz", "celsius", "throttled", "slowed")}
-        told = {k: [min(v), max(v)] for k, v in ranges.items() if v}
-        return {"target": str(self.target), "rejected_rounds": self.rejected, **told}
+        """With the rounds that were rejected."""
+        return {"target": str(self.target), "rejected_rounds": self.rejected, **super().conditions()}
 
     def _round(self, names: Sequence[str], seconds: float) -> tuple[float, list[tuple[str, list[float]]]]:
         """How much the reference drifted, and the visits; over as many connections as it takes."""

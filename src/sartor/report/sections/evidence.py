@@ -71,6 +71,9 @@ def _timed(files: Files, name: str, entry: Verified | None) -> dict[str, Any]:
     }
 
 
+_CONDITIONS = {"mhz": "clock meanwhile, MHz", "celsius": "temperature meanwhile, degrees Celsius"}
+
+
 def _calibration(files: Files, name: str, notes: Calibration) -> dict[str, Any]:
     """The table as it was priced, before any correction."""
     predicted = files.priced[name].form.batch(notes.networks).tolist()
@@ -120,7 +123,17 @@ def _timing_rows(entry: Verified, t: TimingSummary) -> list[tuple[str, str]]:
     if t.drift is not None:
         way = "slower" if t.drift > 1 else "faster"
         rows.append(("machine since the parts were priced", f"{100 * abs(t.drift - 1):.1f} % {way}"))
-    return rows
+    return rows + _conditions(entry.others.get("conditions"))
+
+
+def _conditions(told: object) -> list[tuple[str, str]]:
+    """What the machine was like while the network was timed, where it told."""
+    if not isinstance(told, dict):
+        return []
+    ranges = {name: told[name] for name in _CONDITIONS if isinstance(told.get(name), list)}
+    rows = [(_CONDITIONS[name], " to ".join(dict.fromkeys(f"{v:.4g}" for v in both))) for name, both in ranges.items()]
+    rejected = told.get("rejected_rounds")
+    return rows + ([("rounds rejected and made again", str(rejected))] if rejected else [])
 
 
 def _correction(c: Correction, kind: Kind) -> dict[str, str]:
