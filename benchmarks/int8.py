@@ -29,7 +29,7 @@ from sartor.costs.base import Occasion, cache_folder
 from sartor.costs.latency.calibration import fit
 from sartor.costs.latency.cost import Latency, as_deployed
 from sartor.costs.macs import Macs
-from sartor.deploy.timing import Here, interleaved, interval, polished
+from sartor.deploy.timing import InProcess, interleaved, interval, polished
 from sartor.pipeline.context import reopened
 from sartor.pipeline.quantising import LOSS, as_int8, share
 from sartor.runs.directory import search_of
@@ -134,7 +134,7 @@ def measured(path: Path) -> dict:
         files = {"float32": source, "int8": Path(folder) / "model_int8.onnx"}
         files["int8"].write_bytes(found.graph)
         made, missing = workloads(files, context.deployed(sartor.load(path, trust_code=True).model), context.shape)
-        times = polished(interleaved(Here(made), list(made), ROUNDS, VISIT, np.random.default_rng(0)))
+        times = polished(interleaved(InProcess(made), list(made), ROUNDS, VISIT, np.random.default_rng(0)))
         result = {
             "image": context.task.image, "way": str(found.way),
             "validation": {"float32": found.in_float, "int8": found.best},

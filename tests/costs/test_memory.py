@@ -28,7 +28,7 @@ from sartor.costs.macs import Macs
 from sartor.costs.peak import Peak
 from sartor.costs.size import Size
 from sartor.costs.sram import Sram
-from sartor.deploy.memory import activations
+from sartor.deploy.memory import held
 from sartor.deploy.module import INPUT, onnx_graph
 from sartor.deploy.quantise import quantised
 from sartor.pipeline import options
@@ -68,26 +68,31 @@ def test_of_a_chain_the_largest_part_is_the_peak(name):
 
 
 @pytest.mark.parametrize("name", ["mobile", "plain", "nasbench201"])
-def test_the_peak_as_deployed_is_what_the_runtime_reports(name, tmp_path):
-    """Its profile says of every operator how many bytes are in use after it."""
+def test_the_peak_is_what_the_runtime_reports(name, tmp_path):
+    """In the session that is deployed; and what lives at once in one that keeps no memory for later tensors."""
     runtime = pytest.importorskip("onnxruntime")
     task = Task(10, 24, 3)
     space = SPACES[name]().fitted(task)
     net = as_deployed(space, space.sample(np.random.default_rng(0)), task)
-    options = runtime.SessionOptions()
-    options.enable_mem_reuse = options.enable_mem_pattern = False  # what the count says that it holds for
-    options.enable_profiling, options.profile_file_prefix = True, str(tmp_path / "profile")
-    run = runtime.InferenceSession(onnx_graph(net, (3, 24, 24), 1), options)
-    run.run(None, {INPUT: np.zeros((1, 3, 24, 24), np.float32)})
-    events = json.loads(Path(run.end_profiling()).read_text())
-    nodes = [event["args"] for event in events if event["name"].endswith("_kernel_time")]
-    if "mem_bytes_requested_in_use" not in nodes[0]:
-        pytest.skip("this version of ONNX Runtime does not report memory")
-    rest = int(nodes[0]["mem_bytes_requested_in_use"]) - int(nodes[0]["mem_requested_in_use_delta"])
-    reported = max(int(node["mem_bytes_requested_in_use"]) for node in nodes) - rest
+    reported, graph = {}, onnx_graph(net, (3, 24, 24))
+    for lean in (False, True):
+        options = runtime.SessionOptions()
+        if lean:
+            options.enable_mem_reuse = options.enable_mem_pattern = False
+        options.enable_profiling, options.profile_file_prefix = True, str(tmp_path / "profile")
+        run = runtime.InferenceSession(graph, options)
+        for _ in range(3):
+            run.run(None, {INPUT: np.zeros((1, 3, 24, 24), np.float32)})
+        events = json.loads(Path(run.end_profiling()).read_text())
+        nodes = [event["args"] for event in events if event["name"].endswith("_kernel_time")]
+        if "mem_bytes_requested_in_use" not in nodes[0]:
+            pytest.skip("this version of ONNX Runtime does not report memory")
+        rest = int(nodes[0]["mem_bytes_requested_in_use"]) - int(nodes[0]["mem_requested_in_use_delta"])
+        reported[lean] = max(int(node["mem_bytes_requested_in_use"]) for node in nodes) - rest
     found = Peak().measure(net, (3, 24, 24))
-    assert found.value == pytest.approx(reported, rel=0.05)
-    assert "enable_mem_reuse" in found.details["session"]
+    assert found.value == pytest.approx(reported[False], rel=0.05)
+    assert found.details == {"session": "as deployed", "alive": pytest.approx(reported[True], rel=0.05)}
+    assert found.value >= found.details["alive"]
 
 
 def test_the_optimum_inside_a_peak_is_that_of_all_networks():
@@ -181,7 +186,7 @@ def test_budgets_of_a_microcontroller(finished, tmp_path):
     )
     told = result.certificate["budgets"]
     assert all(told[name]["holds"] for name in ("sram", "flash", "size", "energy", "peak"))
-    assert told["peak"]["measured"] == activations(result.path / "model/model.onnx", (1, 8, 8)) <= 24_000
+    assert told["peak"]["measured"] == held(result.path / "model/model.onnx", (1, 8, 8)) <= 24_000
     assert told["peak"]["session"]
     assert told["sram"]["predicted"] == told["sram"]["measured"] <= 4000
     assert told["size"]["measured"] == (result.path / "model/model.onnx").stat().st_size

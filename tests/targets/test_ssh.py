@@ -27,7 +27,7 @@ from sartor.deploy.runtimes.onnxruntime import OnnxRuntime
 from sartor.deploy.runtimes.torch import Torch
 from sartor.deploy.targets import link, ssh
 from sartor.deploy.targets.base import target_of
-from sartor.deploy.targets.ssh import Ssh, There
+from sartor.deploy.targets.ssh import OverSsh, Ssh
 from sartor.pipeline import decision
 from sartor.runs.directory import read_file, read_json
 from sartor.runs.schema import ScoreFile
@@ -52,7 +52,7 @@ def server(tmp_path_factory):
 def afresh(request, monkeypatch):
     """The right keys, a good link, a machine that nobody has asked yet, and no long waits."""
     monkeypatch.setattr(ssh, "_PAUSES", (0.0, 0.1))
-    ssh._met.cache_clear()
+    ssh._facts_of.cache_clear()
     if "server" in request.fixturenames:
         made = request.getfixturevalue("server")
         made.link("plain")
@@ -106,7 +106,7 @@ def test_int8_weights_have_the_bits_that_the_target_can_multiply(monkeypatch):
     net, farthest = nn.Conv2d(3, 4, 3), {}
     for bits in (7, 8):
         facts = {**dict.fromkeys(ssh._FACTS, ""), "weight_bits": bits}
-        monkeypatch.setattr(ssh, "_met", lambda target, runtime, it=facts: it)
+        monkeypatch.setattr(ssh, "_facts_of", lambda target, runtime, it=facts: it)
         runtime = OnnxRuntime(target="ssh://board", precision="int8")
         assert runtime.identity()["weight_bits"] == bits
         stored = onnx.load_from_string(runtime.portable(net, (3, 8, 8))).graph.initializer
@@ -155,7 +155,7 @@ def test_a_host_that_vanishes_loses_nothing(server, tmp_path, monkeypatch):
     monkeypatch.setattr(link, "_OPTIONS", (*link._OPTIONS[:2], "ServerAliveInterval=1", "ServerAliveCountMax=1"))
     monkeypatch.setattr("sartor.costs.latency.cache._SAVE_EVERY", -1.0)
     cost = Latency(target=server.address, rounds=3, visit_ms=0.0, networks=1, sample=1)
-    space, task, made, asked = Own(), Task(10, 8, 1), There._asked, []
+    space, task, made, asked = Own(), Task(10, 8, 1), OverSsh._asked, []
 
     def once(self, link, names, seconds):
         asked.append(len(names))
@@ -163,7 +163,7 @@ def test_a_host_that_vanishes_loses_nothing(server, tmp_path, monkeypatch):
             server.link("silent 0")
         return made(self, link, names, seconds)
 
-    monkeypatch.setattr(There, "_asked", once)
+    monkeypatch.setattr(OverSsh, "_asked", once)
     monkeypatch.setattr(ssh, "_DRIFT", float("inf"))
     monkeypatch.setattr(ssh, "_PAUSES", ())
     with pytest.raises(SartorError, match=r"is gone: .*run the same command again"):
@@ -265,9 +265,9 @@ def test_what_the_machine_cannot_do_is_said(server):
 
 def test_a_round_that_drifted_is_made_again(monkeypatch):
     drifts = iter([1.5, 1.1, 3.0, 2.0, 1.4, 1.0])
-    monkeypatch.setattr(ssh, "_reached", lambda target, runtime: (None, {}))
-    monkeypatch.setattr(There, "_round", lambda self, names, seconds: (d := next(drifts), [(names[0], [d])]))
-    watch = There(Ssh(host="h"), OnnxRuntime(), {}, lambda done, total: None)
+    monkeypatch.setattr(ssh, "_first_link", lambda target, runtime: (None, {}))
+    monkeypatch.setattr(OverSsh, "_round", lambda self, names, seconds: (d := next(drifts), [(names[0], [d])]))
+    watch = OverSsh(Ssh(host="h"), OnnxRuntime(), {}, lambda done, total: None)
     assert list(watch.visits(["a"], 0.1)) == [("a", [1.1])]
     assert list(watch.visits(["a"], 0.1)) == [("a", [1.4])]  # three times is enough: the calmest counts
     assert watch.rejected == 3

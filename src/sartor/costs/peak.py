@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Peak(Cost):
-    """Bytes of all activations that live at once, at the worst moment of one image; weights excluded.
+    """Bytes that activations take at the worst moment of one image; weights excluded.
 
     In advance a part counts with 32-bit tensors and those lifetimes that its layers have (`costs/lifetimes.py`), and a
-    network as its largest part. The built network is counted in the graph that ONNX Runtime executes
-    (`deploy/memory.py`), equal to what that reports of itself, and corrects the table.
+    network as its largest part. The built network is what ONNX Runtime reports of itself in a session as deployed,
+    and corrects the table; where it does not report that, the tensors that live at once (`deploy/memory.py`).
     """
 
     kind: ClassVar[Kind] = BYTES
@@ -35,11 +35,13 @@ class Peak(Cost):
 
     def measure(self, net: nn.Module, in_shape: Shape, at: Occasion = ANY) -> Measured:
         """As deployed; on another processor the runtime may rewrite the graph otherwise."""
-        from sartor.deploy.memory import SESSION, activations
+        from sartor.deploy.memory import alive, held
         from sartor.deploy.module import onnx_graph
 
-        found = activations(at.file or self._deployed(onnx_graph(net, in_shape, 1)), in_shape)
-        return Measured(float(found), float(found), {"session": SESSION})
+        graph = at.file or self._deployed(onnx_graph(net, in_shape))
+        least, taken = float(alive(graph, in_shape)), held(graph, in_shape)
+        value, session = (least, "the tensors that live at once") if taken is None else (float(taken), "as deployed")
+        return Measured(value, value, {"session": session, "alive": least})
 
     def _deployed(self, graph: bytes) -> bytes:
         return graph

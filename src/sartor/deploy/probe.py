@@ -40,17 +40,24 @@ def visit(workload: Callable[[], object], seconds: float) -> list[float]:
     return samples
 
 
-def session(source: bytes | str, threads: int) -> Any:
-    """An ONNX Runtime session on the CPU: `threads` inside an operator, operators one after another."""
+def options(threads: int) -> Any:
+    """Of a session as networks are deployed: `threads` inside an operator, operators one after another."""
     import onnxruntime as runtime
 
-    options = runtime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.execution_mode = runtime.ExecutionMode.ORT_SEQUENTIAL
-    options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_ENABLE_ALL
-    options.log_severity_level = 3
-    return runtime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    made = runtime.SessionOptions()
+    made.intra_op_num_threads = threads
+    made.inter_op_num_threads = 1
+    made.execution_mode = runtime.ExecutionMode.ORT_SEQUENTIAL
+    made.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_ENABLE_ALL
+    made.log_severity_level = 3
+    return made
+
+
+def session(source: bytes | str, threads: int) -> Any:
+    """An ONNX Runtime session on the CPU."""
+    import onnxruntime as runtime
+
+    return runtime.InferenceSession(source, options(threads), providers=["CPUExecutionProvider"])
 
 
 # the machine -------------------------------------------------------------------------------------

@@ -68,7 +68,7 @@ class Stopwatch(ABC):
         return {name: [min(values), max(values)] for name, values in known.items() if values}
 
 
-class Here(Stopwatch):
+class InProcess(Stopwatch):
     """Times workloads in this process."""
 
     def __init__(

@@ -12,7 +12,7 @@ import torch
 from sartor.core.errors import BadInput
 from sartor.deploy.probe import machine, weight_bits
 from sartor.deploy.targets.base import Build, Target, unheard
-from sartor.deploy.timing import Here, Stopwatch, Workload, threads_of_torch
+from sartor.deploy.timing import InProcess, Stopwatch, Workload, threads_of_torch
 
 if TYPE_CHECKING:
     from sartor.deploy.runtimes.base import Runtime
@@ -43,7 +43,7 @@ class Local(Target):
     ) -> Iterator[Stopwatch]:
         """In this process."""
         with threads_of_torch(runtime.threads):
-            yield Here(_Built(builds, runtime, tick), runtime.time)
+            yield InProcess(_Built(builds, runtime, tick), runtime.time)
 
 
 class _Built(Mapping[str, Workload]):

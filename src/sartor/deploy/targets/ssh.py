@@ -90,19 +90,19 @@ class Ssh(Target):
 
     def identity(self, runtime: Runtime) -> dict[str, Any]:
         """As the machine itself says; it is asked once."""
-        known = {k: v for k, v in _met(self, runtime).items() if k != "weight_bits"}
+        known = {k: v for k, v in _facts_of(self, runtime).items() if k != "weight_bits"}
         return {"device": runtime.device, **known}
 
     def weight_bits(self, runtime: Runtime) -> int:
         """As the machine itself says."""
-        return int(_met(self, runtime)["weight_bits"])
+        return int(_facts_of(self, runtime)["weight_bits"])
 
     @contextmanager
     def stopwatch(
         self, runtime: Runtime, builds: Mapping[str, Build], tick: Callable[[int, int], None] = unheard
     ) -> Iterator[Stopwatch]:
         """Over there."""
-        watch = There(self, runtime, builds, tick)
+        watch = OverSsh(self, runtime, builds, tick)
         try:
             yield watch
         finally:
@@ -112,7 +112,7 @@ class Ssh(Target):
 _FACTS = {"processor": str, "cores": int, "platform": str, "runtime_version": str, "pinned": str, "weight_bits": int}
 
 
-def _reached(target: Ssh, runtime: Runtime) -> tuple[Link, dict[str, Any]]:
+def _first_link(target: Ssh, runtime: Runtime) -> tuple[Link, dict[str, Any]]:
     """The first connection: a machine that cannot be used is refused at once."""
     try:
         return target.link(runtime)
@@ -121,13 +121,13 @@ def _reached(target: Ssh, runtime: Runtime) -> tuple[Link, dict[str, Any]]:
 
 
 @cache
-def _met(target: Ssh, runtime: Runtime) -> Mapping[str, Any]:
-    link, facts = _reached(target, runtime)
+def _facts_of(target: Ssh, runtime: Runtime) -> Mapping[str, Any]:
+    link, facts = _first_link(target, runtime)
     link.close()
     return facts
 
 
-class There(Stopwatch):
+class OverSsh(Stopwatch):
     """Times networks on a machine over SSH."""
 
     def __init__(
@@ -136,7 +136,7 @@ class There(Stopwatch):
         super().__init__()
         self.target, self.runtime, self.builds, self.tick = target, runtime, builds, tick
         self.link: Link | None
-        self.link, self.facts = _reached(target, runtime)
+        self.link, self.facts = _first_link(target, runtime)
         self.made: dict[str, bytes] = {}
         self.sent: set[str] = set()
         self.rejected = 0
@@ -180,7 +180,7 @@ class There(Stopwatch):
             self.link, facts = self.target.link(self.runtime)
             if facts != self.facts:
                 raise SartorError(
-                    f"{self.target} is another machine now: {facts}, not {_met(self.target, self.runtime)}."
+                    f"{self.target} is another machine now: {facts}, not {_facts_of(self.target, self.runtime)}."
                 )
         missing = [n for n in dict.fromkeys(names) if n not in self.sent]
         while missing:
