@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from sartor.core.arch import Arch, Choice
-from sartor.core.errors import Infeasible
+from sartor.core.errors import BadInput, Infeasible
 from sartor.core.quadratic import Limit, Quadratic
 from sartor.core.units import TIME
 from sartor.costs.base import CostTable, Measured
 from sartor.engine.recipe import Recipe
 from sartor.pipeline import decision, precision, training
 from sartor.pipeline.final import Final, suited
-from sartor.pipeline.options import Fit, Plug
+from sartor.pipeline.options import Fit, Plug, from_mapping
 from sartor.runs.directory import Run
 from sartor.runs.schema import Compared, Spread
 from sartor.solvers import solve
@@ -276,3 +276,15 @@ def test_a_short_time_prices_fewer_parts(time, sample, rounds):
     assert (made.sample, made.rounds) == (sample, rounds)
     asked = {"latency": Plug("latency", {"sample": 7})}
     assert Fit(data="digits", time=time, costs=asked).made_costs()["latency"].sample == 7
+
+
+def test_images_of_one_call_and_threads_are_the_deployments():
+    """Of everything that is measured, and of the device that the certificate names where nothing is."""
+    asked = {"data": "digits", "batch": 4, "budgets": {"latency": 1.0, "energy": 1.0}}
+    made = from_mapping(asked)
+    assert {cost.batch for name, cost in made.made_costs().items() if name in made.budgets} == {4}
+    told = made.deployed_under().identity()
+    assert (told["batch"], told["threads"]) == (4, 1) and made.to_mapping()["batch"] == 4
+    assert from_mapping({**asked, "costs": {"latency": {"batch": 2}}}).made_costs()["latency"].batch == 2
+    with pytest.raises(BadInput, match="batch must be at least 1"):
+        from_mapping({**asked, "batch": 0})

@@ -52,6 +52,7 @@ def fit(
     effort: Effort | None = None,
     device: Device | None = None,
     threads: int | None = None,
+    batch: int | None = None,
     image: int | None = None,
     seed: int | None = None,
     val: float | None = None,
@@ -84,8 +85,8 @@ def fit(
     chosen = _given(
         method=method, space=space, costs=costs, solver=solver, runtime=runtime, target=target, time=time,
         start=_path(start), precision=precision,
-        effort=effort, device=device, threads=threads, image=image, seed=seed, val=val, test=test, train=train,
-        devices=devices, nodes=nodes, logger=logger,
+        effort=effort, device=device, threads=threads, batch=batch, image=image, seed=seed, val=val, test=test,
+        train=train, devices=devices, nodes=nodes, logger=logger,
     )  # fmt: skip
     values = {"data": _path(data), "budgets": limits, **chosen}
     folder = Path(out) if out is not None else default_folder(data)

@@ -58,6 +58,7 @@ def fit(
     runtime: Annotated[str | None, typer.Option(help="Cut for onnxruntime, openvino, litert or torch.")] = None,
     target: Targets = None, precision: Precision = None,
     threads: Annotated[int | None, typer.Option(help="Threads of the deployed network.")] = None,
+    batch: Annotated[int | None, typer.Option(help="Images in one call of the deployed network.")] = None,
     image: Annotated[int | None, typer.Option(help="Side of the images in pixels; default from the data.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of everything random.")] = None,
     devices: Annotated[int | None, typer.Option(help="Processes (CPU) or GPUs on this machine.")] = None,
@@ -76,8 +77,8 @@ def fit(
 
     values = read_toml(config) if config else {}
     values |= given(data=data, method=method, space=space, start=start, time=time_, effort=effort, device=device,
-                    runtime=runtime, target=by_target(target), threads=threads, image=image, seed=seed,
-                    devices=devices, nodes=nodes, logger=logger, costs=cost or None, solver=solver,
+                    runtime=runtime, target=by_target(target), threads=threads, batch=batch, image=image,
+                    seed=seed, devices=devices, nodes=nodes, logger=logger, costs=cost or None, solver=solver,
                     precision=precision)  # fmt: skip
     limits = named_budgets(budget) | given(
         latency=by_target(latency, "--latency"), params=params, macs=macs, memory=memory
@@ -216,6 +217,7 @@ def measure(
     precision: Annotated[str, typer.Option(help="float32, or int8 or auto: parts are then priced in both.",
                                            autocompletion=among(("float32", "int8", "auto")))] = "float32",
     threads: Annotated[int, typer.Option(help="Threads of the deployed network.")] = 1,
+    batch: Annotated[int, typer.Option(help="Images in one call of it.")] = 1,
     image: Annotated[int, typer.Option(help="Side of the images in pixels.", min=1)] = 32,
     classes: Annotated[int, typer.Option(help="Number of classes.", min=1)] = 10,
     channels: Annotated[int, typer.Option(help="1 for grey images, 3 for colour.", min=1)] = 3,
@@ -236,7 +238,8 @@ def measure(
         check_writable(out)
     usual = (n for n in (Fit.runtime, *RUNTIMES.names()) if device in RUNTIMES[n].devices)
     under = runtime or next(usual, Fit.runtime)
-    chosen = Fit(data="", runtime=under, target=target, threads=threads, precision=precision)  # type: ignore[arg-type]
+    chosen = Fit(data="", runtime=under, target=target, threads=threads, batch=batch,
+                 precision=precision)  # type: ignore[arg-type]  # fmt: skip
     placed = any(field.name == "device" for field in fields(COSTS[cost]))
     options: dict[str, Any] = {"device": device} if placed else {}
     for setting in set_ or []:

@@ -60,7 +60,7 @@ from sartor.solvers.base import Problem, Solution
 from sartor.spaces.base import Shape, Space
 from sartor.version import __version__
 
-_LATER = ("costs", "solver", "target", "precision")  # what config.toml of runs of Sartor 0.1 does not have
+_LATER = ("costs", "solver", "target", "precision", "batch")  # what config.toml of runs of Sartor 0.1 does not have
 _AFTER = 15.0  # seconds for deciding, exporting, measuring and the report
 _PACKAGES = ("torch", "numpy", "scipy", "lightning-fabric", "onnx", "onnxruntime", "safetensors", "pillow")
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
-from sartor.core.config import build, fields_of
+from sartor.core.config import build, check, fields_of
 from sartor.core.errors import BadInput, nearest
 from sartor.core.registry import COSTS, METHODS, RUNTIMES, SOLVERS, SPACES, Registry, cost_of
 from sartor.core.seeds import checked
@@ -151,6 +151,11 @@ class Options:
             return {"name": AUTO, **self.solver.options}
         return recorded(SOLVERS, self.solver.make(SOLVERS))
 
+    @property
+    def images_a_call(self) -> int:
+        """Of the deployed network."""
+        return 1
+
     def deployed_on(self) -> str:
         """The device; trained on a GPU, deployed under a runtime for CPUs, that is this machine's CPU."""
         devices: tuple[str, ...] = RUNTIMES[self.runtime].devices
@@ -158,7 +163,9 @@ class Options:
 
     def deployed_under(self) -> Runtime:
         """What the network is deployed under."""
-        given = {"device": self.deployed_on(), "threads": self.threads, "target": self.target}
+        given = {
+            "device": self.deployed_on(), "threads": self.threads, "target": self.target, "batch": self.images_a_call,
+        }  # fmt: skip
         made: Runtime = RUNTIMES.make(self.runtime, given)
         return made
 
@@ -193,7 +200,7 @@ class Options:
         options = {f.name for f in dataclasses.fields(plug.resolve(COSTS))}
         run = {
             "runtime": self.runtime, "threads": self.threads, "device": self.deployed_on(), "target": self.target,
-            **self.measuring,
+            "batch": self.images_a_call, **self.measuring,
         }  # fmt: skip
         cost: Cost = plug.make(COSTS, {k: v for k, v in run.items() if k in options})
         return cost
@@ -207,11 +214,17 @@ class Fit(Options):
 
     method: Plug = Plug("trials")
     space: Plug = Plug(AUTO)  # the method's home
+    batch: int = 1  # images that the deployed network is given in one call
     start: str | None = None  # a run, a safetensors file or timm:NAME: weights learnt elsewhere
     time: float | None = None  # seconds for everything, pricing and export included; None: what suits the effort
     devices: int = 1
     nodes: int = 1
     logger: str = AUTO  # where curves go: see sartor.engine.loggers; no part of what a run is
+
+    @property
+    def images_a_call(self) -> int:
+        """As given."""
+        return self.batch
 
     @property
     def seconds(self) -> float | None:
@@ -226,6 +239,7 @@ class Fit(Options):
             from sartor.engine.loggers import check_logger  # and with it torch
 
             check_logger(self.logger)
+        check(self, batch=">= 1")
         method = self.method.resolve(METHODS)
         if self.space.given == AUTO:
             object.__setattr__(self, "space", dataclasses.replace(self.space, given=method.home))
