@@ -149,12 +149,12 @@ def test_a_cost_that_is_asked_for_is_measured_at_every_target_with_its_options()
 def test_the_targets_of_a_run_that_is_there():
     plug = options.Plug("latency")
     both, one = {"latency@laptop": plug, "latency@pi": plug}, {"latency": plug}
-    at = {n: p.options.get("target") for n, p in options.aimed_anew(both, {"pi": "local"}).items()}
+    at = {n: p.options.get("target") for n, p in options.at_new_targets(both, {"pi": "local"}).items()}
     assert at == {"latency@laptop": None, "latency@pi": "local"}
-    assert options.aimed_anew(one, {"pi": "ssh://pi"})["latency"].options == {"target": "ssh://pi"}
+    assert options.at_new_targets(one, {"pi": "ssh://pi"})["latency"].options == {"target": "ssh://pi"}
     for targets in ({"": "local"}, {"board": "local"}):
         with pytest.raises(BadInput, match="the targets of this run are laptop, pi"):
-            options.aimed_anew(both, targets)
+            options.at_new_targets(both, targets)
 
 
 def test_the_command_line_names_targets():

@@ -42,7 +42,7 @@ from sartor.pipeline.options import (
     Fit,
     Options,
     Plug,
-    aimed_anew,
+    at_new_targets,
     from_mapping,
     parse_budgets,
     plain,
@@ -284,7 +284,7 @@ def reopened(
     limits = parse_budgets(budgets or {}, given.costs)
     names = [*sorted(p.stem for p in (run.path / "costs").glob("*.json")), *limits]
     targets = read_targets(target)
-    kept = aimed_anew({n: given.costs.get(n, Plug(n, {}, trusted)) for n in names}, targets)
+    kept = at_new_targets({n: given.costs.get(n, Plug(n, {}, trusted)) for n in names}, targets)
     more |= {} if usual_target(targets) is None else {"target": usual_target(targets)}
     start = Origin.there(given.start)  # it may be another machine's
     given = dataclasses.replace(given, costs=kept, devices=1, nodes=1, start=start, **more)

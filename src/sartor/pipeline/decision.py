@@ -115,7 +115,7 @@ def _fitting(cut: Cut, goal: Quadratic, tables: dict[str, CostTable]) -> Fitting
     c = cut.context
     fits: Fitting | None = None
     tries, spare = 0, _SPARE
-    _believe(cut, goal, tables)
+    _admit_tried(cut, goal, tables)
     while True:
         try:
             solution = _preferred(cut, goal, tables, _thrifty(cut, goal, tables, _best(cut, goal, tables)))
@@ -169,7 +169,7 @@ def _over(cut: Cut, arch: Arch, tables: Mapping[str, CostTable]) -> dict[str, Me
     return found
 
 
-def _believe(cut: Cut, goal: Quadratic, tables: dict[str, CostTable]) -> None:
+def _admit_tried(cut: Cut, goal: Quadratic, tables: dict[str, CostTable]) -> None:
     """Teach the tables that the best network that was tried is inside, where they deny it and it was measured to be.
 
     Once: where they learn better afterwards, that counts.

@@ -283,7 +283,7 @@ def usual_target(targets: Mapping[str, str]) -> str | None:
     return targets.get("", only)
 
 
-def aimed(costs: Mapping[str, Plug], targets: Mapping[str, str]) -> dict[str, Plug]:
+def at_targets(costs: Mapping[str, Plug], targets: Mapping[str, str]) -> dict[str, Plug]:
     """The costs, each at the target whose name follows its own: ``latency@pi`` at that of ``pi``."""
     found, usual = dict(costs), usual_target(targets)
     for name in [n for n, plug in costs.items() if _placed(plug)]:
@@ -294,7 +294,7 @@ def aimed(costs: Mapping[str, Plug], targets: Mapping[str, str]) -> dict[str, Pl
     return found
 
 
-def aimed_anew(costs: Mapping[str, Plug], targets: Mapping[str, str]) -> dict[str, Plug]:
+def at_new_targets(costs: Mapping[str, Plug], targets: Mapping[str, str]) -> dict[str, Plug]:
     """Those of a run that is there, at targets of which each must be one of theirs."""
     placed = [name for name, plug in costs.items() if _placed(plug)]
     known = {name.partition("@")[2] for name in placed}
@@ -303,7 +303,7 @@ def aimed_anew(costs: Mapping[str, Plug], targets: Mapping[str, str]) -> dict[st
         named = ", ".join(sorted(known - {""})) or "without a name"
         raise BadInput(f"the targets of this run are {named}: give NAME=ADDRESS, but got {targets[other[0]]!r} for "
                        f"{other[0] or 'one without a name'}.")  # fmt: skip
-    return aimed(costs, targets)
+    return at_targets(costs, targets)
 
 
 def _placed(cost: Plug) -> bool:
@@ -414,7 +414,7 @@ def read(values: Mapping[str, Any], cls: type[Kind], trusted: bool = True) -> Ki
     costs = read_costs(flat.get("costs") or {}, trusted)
     budgets = flat.get("budgets")
     costs = _at_each(costs, per_target(budgets if isinstance(budgets, Mapping) else {}), targets)
-    costs = flat["costs"] = aimed(costs, {name: at for name, at in targets.items() if name})
+    costs = flat["costs"] = at_targets(costs, {name: at for name, at in targets.items() if name})
     usual = usual_target(targets)
     flat |= {} if usual is None else {"target": usual}
     flat["budgets"] = parse_budgets(flat.get("budgets", {}), costs, cls.shares)

@@ -103,7 +103,13 @@ def begin(c: Context) -> None:
 def price(cut: Cut) -> None:
     """The stage that prices the space."""
     run = cut.context.run
-    run.stage("costs", lambda: stages.costs(cut), "costs: pricing every part of the space on this device")
+    run.stage("costs", lambda: stages.costs(cut), f"costs: pricing every part of the space{_where(cut)}")
+
+
+def _where(cut: Cut) -> str:
+    """The targets at which anything is measured."""
+    found = dict.fromkeys(str(at) for cost in cut.context.costs.values() if (at := getattr(cost, "target", None)))
+    return "".join(f", {'on this machine' if at == 'local' else f'at {at}'}" for at in found)
 
 
 def finish(cut: Cut, more: Callable[[], object] = lambda: None) -> None:
@@ -148,7 +154,7 @@ def until_it_fits(cut: Cut) -> None:
             run.log("the network is not worth 8 bits: the problem is solved again in float32")
             run.forget(("solve", "export", "verify"))  # a training of the same network stays
             continue
-        run.stage("verify", lambda: stages.verify(cut), "verify: the network as deployed, on this machine")
+        run.stage("verify", lambda: stages.verify(cut), f"verify: the network as deployed{_where(cut)}")
         if run.load(VerifyFile).fits:
             return
         decision.learn(cut)

@@ -89,7 +89,8 @@ def costs(cut: Cut, known: Sequence[str] = ()) -> list[str]:
         if file in known:
             continue
         if c.run.writer:
-            with c.run.reporter.bar(f"pricing {Path(file).stem}", 100) as bar:
+            in_int8 = " in int8" if Path(file).parent.name == "int8" else ""
+            with c.run.reporter.bar(f"pricing {name}{in_int8}", 100) as bar:
                 table = replace(cut.price(cost, partial(_tick, bar)), cost=name)
             c.run.write(file, table.to_json())
         files.append(file)

@@ -67,7 +67,7 @@ class Profile(Target):
     def stopwatch(
         self, runtime: Runtime, builds: Mapping[str, Build], tick: Callable[[int, int], None] = unheard
     ) -> Iterator[Stopwatch]:
-        """Nothing can be timed."""
+        """Refused: the device is not there."""
         raise BadInput(f"{self.path} is the profile of a device that is not there: nothing can be timed on it now.")
         yield
 
