@@ -22,6 +22,8 @@ from sartor.core.quadratic import Limit
 from sartor.core.task import Task
 from sartor.costs.latency.cost import Latency
 from sartor.deploy import probe
+from sartor.deploy.module import onnx_graph
+from sartor.deploy.quantise import sketched
 from sartor.deploy.runtimes.base import Reference
 from sartor.deploy.runtimes.onnxruntime import OnnxRuntime
 from sartor.deploy.runtimes.torch import Torch
@@ -113,6 +115,16 @@ def test_int8_weights_have_the_bits_that_the_target_can_multiply(monkeypatch):
         weights = [onnx.numpy_helper.to_array(t).astype(int) for t in stored if t.dims == [4, 3, 3, 3]]
         farthest[bits] = int(np.abs(weights[0]).max())
     assert farthest[7] <= 64 < farthest[8]
+
+
+def test_both_forms_of_a_network_are_timed_together_over_there(server, tmp_path):
+    net, shape = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3)), (3, 12, 12)
+    files = {name: tmp_path / f"{name}.onnx" for name in ("float32", "int8")}
+    files["float32"].write_bytes(onnx_graph(net, shape))
+    files["int8"].write_bytes(sketched(files["float32"].read_bytes()))
+    found = Latency(target=server.address, verify_s=0.02, visit_ms=0.0).compare(net, files, shape)
+    assert all(0 < m.low <= m.value <= m.high and m.details["timing"]["n"] >= 40 for m in found.values())
+    assert found["int8"].details["conditions"]["target"] == server.address
 
 
 @pytest.mark.parametrize("precision", ["float32", "auto"])
