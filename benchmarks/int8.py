@@ -29,9 +29,9 @@ from sartor.costs.base import Occasion, cache_folder
 from sartor.costs.latency.calibration import fit
 from sartor.costs.latency.cost import Latency, as_deployed
 from sartor.costs.macs import Macs
-from sartor.deploy.timing import Here, interleaved, interval, polished
+from sartor.deploy.timing import InProcess, interleaved, interval, polished
 from sartor.pipeline.context import reopened
-from sartor.pipeline.precision import LOSS, as_int8, shares
+from sartor.pipeline.quantising import LOSS, as_int8, share
 from sartor.runs.directory import search_of
 from sartor.runs.progress import Reporter
 from sartor.solvers import solve
@@ -129,16 +129,16 @@ def measured(path: Path) -> dict:
     """One run's network in both forms."""
     context, _ = reopened(search_of(path), Reporter(), trusted=True)
     source = path / "model/model.onnx"
-    found = as_int8(context, source)
+    found = as_int8(context, source, context.runtime().weight_bits, context.splits.val[:2000])
     with tempfile.TemporaryDirectory() as folder:
         files = {"float32": source, "int8": Path(folder) / "model_int8.onnx"}
         files["int8"].write_bytes(found.graph)
         made, missing = workloads(files, context.deployed(sartor.load(path, trust_code=True).model), context.shape)
-        times = polished(interleaved(Here(made), list(made), ROUNDS, VISIT, np.random.default_rng(0)))
+        times = polished(interleaved(InProcess(made), list(made), ROUNDS, VISIT, np.random.default_rng(0)))
         result = {
             "image": context.task.image, "way": str(found.way),
-            "validation": {"float32": found.wanted, "int8": found.shares[found.way]},
-            "test": {form: shares(context, file, context.splits.test) for form, file in files.items()},
+            "validation": {"float32": found.in_float, "int8": found.best},
+            "test": {form: share(context, file, context.splits.test) for form, file in files.items()},
             "test_images": len(context.splits.test),
             "bytes": {form: file.stat().st_size for form, file in files.items()},
             "median_ms": {name: float(np.median(t)) for name, t in times.items()},
@@ -149,7 +149,7 @@ def measured(path: Path) -> dict:
     return result | {
         "lost": result["test"]["float32"] - result["test"]["int8"],
         "int8_is_faster": faster,
-        "auto": "int8" if faster and found.wanted - found.shares[found.way] <= LOSS else "float32",
+        "auto": "int8" if faster and found.lost <= LOSS else "float32",
     }
 
 
@@ -160,7 +160,7 @@ def room() -> dict:
     """
     task, costs = Task(10, SIDE), {"float32": Latency(**PRICING["latency"])}
     space, shape = Edge().fitted(task), (task.channels, SIDE, SIDE)
-    costs["int8"] = costs["float32"].small()
+    costs["int8"] = costs["float32"].int8()
     tables = {name: cost.table(space, task, cache=cache_folder()) for name, cost in costs.items()}
     macs, small = Macs().table(space, task).form, tables["int8"].calibration
     line = fit(tables["float32"].form.batch(small["networks"]).tolist(), small["measured_ms"])

@@ -18,7 +18,7 @@ from sartor.core.task import Task
 from sartor.costs.latency.cost import Latency, as_deployed
 from sartor.costs.macs import Macs
 from sartor.deploy.runtimes.base import Reference, threads_of_torch
-from sartor.deploy.timing import Here, interleaved, polished
+from sartor.deploy.timing import InProcess, interleaved, polished
 from sartor.spaces.mobile.space import Mobile
 
 TASKS = {"tiny": Task(10, 8, 1), "small": Task(10, 32), "medium": Task(20, 64), "paper": Task(1000, 224)}
@@ -38,7 +38,7 @@ def one(preset: str, cost: Latency, count: int) -> dict:
     with threads_of_torch(cost.threads):
         calls = {str(i): runtime.workload(as_deployed(space, a, task), image) for i, a in enumerate(archs)}
         calls["reference"] = runtime.workload(Reference(), Reference.shape)
-        times = polished(interleaved(Here(calls), list(calls), cost.rounds, cost.visit_ms / 1e3, rng))
+        times = polished(interleaved(InProcess(calls), list(calls), cost.rounds, cost.visit_ms / 1e3, rng))
     measured = np.array([np.median(times[str(i)]) for i in range(count)])
     predicted = table.form.batch([a.picks for a in archs])
     errors = np.abs(predicted / measured - 1)

@@ -1,4 +1,4 @@
-"""Is the counted peak of activations what ONNX Runtime reports? Networks of eight spaces.
+"""Is the counted peak of activations that live at once what ONNX Runtime reports? Networks of eight spaces.
 
 ONNX Runtime's profile says of every operator how many bytes are in use after it (`mem_bytes_requested_in_use`), weights
 included: what is in use beyond those before the first operator is compared with the count. Beside it, for those who ask
@@ -40,7 +40,7 @@ def one(net, shape) -> dict:
     from sartor.costs.peak import Peak
     from sartor.deploy.module import onnx_graph
 
-    graph, counted = onnx_graph(net, shape, 1), Peak().measure(net, shape).value
+    graph, counted = onnx_graph(net, shape, 1), Peak().measure(net, shape).details["alive"]
     found = {
         "counted_bytes": counted,
         "reported_bytes": reported(graph, shape),

@@ -24,9 +24,9 @@ from sartor.costs.latency.calibration import networks
 from sartor.costs.latency.cost import Latency, as_deployed
 from sartor.costs.macs import Macs
 from sartor.deploy import timing
+from sartor.deploy.probe import visit
 from sartor.deploy.runtimes.base import Reference, threads_of_torch
 from sartor.deploy.runtimes.onnxruntime import OnnxRuntime
-from sartor.deploy.targets.probe import visit
 from sartor.spaces.edge.space import Edge
 
 
@@ -48,7 +48,7 @@ def one(image: int, cost: Latency, count: int) -> dict:
         calls = {str(i): runtime.workload(as_deployed(space, a, task), shape) for i, a in enumerate(archs)}
         calls["reference"] = runtime.workload(Reference(), Reference.shape)
         times = timing.polished(
-            timing.interleaved(timing.Here(calls, runtime.time), list(calls), 7, cost.visit_ms / 1e3, rng)
+            timing.interleaved(timing.InProcess(calls, runtime.time), list(calls), 7, cost.visit_ms / 1e3, rng)
         )
     measured = np.array([np.median(times[str(i)]) for i in range(len(archs))])
     predicted = table.form.batch([a.picks for a in archs])

@@ -19,7 +19,9 @@ from sartor.api.result import load
 from sartor.cli import show
 from sartor.cli.main import _first_process, app
 from sartor.core.errors import BadInput
+from sartor.core.registry import COSTS
 from sartor.data.open import open_data
+from sartor.pipeline.options import Options
 from sartor.runs.directory import read_file
 from sartor.runs.schema import FrontierFile
 from sartor.version import __version__
@@ -423,6 +425,17 @@ def test_measure_prices_every_part(sartor, refused, tmp_path):
     assert json.loads((tmp_path / "table.json").read_text()) == found
     for wrong in (["--runtime=tflite"], ["--image=2"], ["--space=outer"], ["--threads=0"], ["--classes=0"]):
         refused("measure", *wrong)
+
+
+def test_measure_prices_any_cost_and_times_under_the_runtime_that_a_fit_deploys_under(sartor):
+    task = ("measure", "--space=own:Own", "--image=8", "--channels=1", "--classes=3", "--quiet", "--json")
+    code, out, err = sartor(*task, *(f"--set={name}={value}" for name, value in tiny.COARSE.items()))
+    assert code == 0, err
+    assert json.loads(out)["device"]["runtime"] == Options.runtime
+    for cost in [name for name in COSTS.names() if name != "latency"]:
+        code, out, err = sartor(*task, f"--cost={cost}")
+        assert code == 0, err
+        assert json.loads(out)["cost"] == cost
 
 
 # as a process of its own ------------------------------------------------------------------------

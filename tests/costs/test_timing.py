@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from sartor.deploy.targets.probe import visit
-from sartor.deploy.timing import Here, Timing, interleaved, interval, polished
+from sartor.deploy.probe import visit
+from sartor.deploy.timing import InProcess, Timing, interleaved, interval, polished
 
 
 @pytest.mark.parametrize("n", [6, 9, 15, 40])
@@ -37,7 +37,7 @@ def test_every_round_visits_everything():
         calls[name] += 1
 
     seen = []
-    watch = Here({n: lambda n=n: call(n) for n in calls})
+    watch = InProcess({n: lambda n=n: call(n) for n in calls})
     times = interleaved(watch, list(calls), 4, 0.0, np.random.default_rng(0), tick=seen.append)
     assert seen == [1, 2, 3, 4]
     assert {n: len(t) for n, t in times.items()} == {"a": 4, "b": 4}

@@ -8,7 +8,7 @@ from torch import nn
 
 from sartor.core.errors import BadInput
 from sartor.core.registry import RUNTIMES
-from sartor.deploy import quantise
+from sartor.deploy import probe
 from sartor.deploy.export import OnnxModel
 from sartor.deploy.module import Deployed, onnx_graph
 from sartor.deploy.quantise import WAYS, Way, farthest, quantised, sketched
@@ -70,7 +70,7 @@ def _other(small):
 
 def test_corrected_biases_bring_the_mean_back(graph):
     """With weights of three bits' worth of error, as a coarse scale gives them, the mean output is off; not after."""
-    coarse = {way: quantised(graph, IMAGES, Way(per_channel=False, corrected=way), reduce_range=True) for way in (0, 1)}
+    coarse = {way: quantised(graph, IMAGES, Way(per_channel=False, corrected=way), weight_bits=7) for way in (0, 1)}
     off = {way: np.abs((logits(model) - logits(graph)).mean(axis=0)).mean() for way, model in coarse.items()}
     assert off[1] < off[0]
 
@@ -86,8 +86,10 @@ def test_openvino_runs_it_too(graph, tmp_path):
 def test_nothing_to_quantise_and_a_processor_without_vnni(monkeypatch):
     with pytest.raises(BadInput, match="nothing to quantise"):
         quantised(onnx_graph(nn.ReLU(), (3, 8, 8), 1), IMAGES)
-    monkeypatch.setattr(quantise.platform, "machine", lambda: "aarch64")
-    assert not quantise.seven_bits()
+    for processor, flags, bits in (("aarch64", "", 8), ("x86_64", "avx2", 7), ("x86_64", "avx2 avx_vnni", 8)):
+        monkeypatch.setattr(probe.platform, "machine", lambda it=processor: it)
+        monkeypatch.setattr(probe, "_read", lambda path, it=flags: it)
+        assert probe.weight_bits() == bits
 
 
 def test_layers_that_are_alike_are_all_in_8_bits():
@@ -117,6 +119,6 @@ def test_a_runtime_quantises_what_it_is_given_as_a_module():
     assert b"QuantizeLinear" in small.portable(net, (3, 8, 8)) and b"QuantizeLinear" not in plain.portable(
         net, (3, 8, 8)
     )
-    assert small.identity() == {**plain.identity(), "precision": "int8"}
+    assert small.identity() == {**plain.identity(), "precision": "int8", "weight_bits": probe.weight_bits()}
     with pytest.raises(BadInput, match="onnxruntime or openvino, but got torch"):
         RUNTIMES.make("torch", {"precision": "int8"})

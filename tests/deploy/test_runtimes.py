@@ -5,16 +5,19 @@ import pytest
 import torch
 from torch import nn
 
+from sartor.core.arch import Arch, canonical
 from sartor.core.errors import BadInput, MissingDependency
-from sartor.core.registry import RUNTIMES
+from sartor.core.registry import RUNTIMES, SPACES
+from sartor.core.task import Task
 from sartor.costs.latency.cost import Latency
 from sartor.deploy import litert
+from sartor.deploy.export import OnnxModel
 from sartor.deploy.module import Deployed, onnx_graph
 
 PACKAGES = {"onnxruntime": "onnxruntime", "openvino": "openvino", "litert": "ai_edge_litert", "torch": "torch"}
 
 
-class _Everything(nn.Module):
+class _EveryOperator(nn.Module):
     """The operators of all spaces: two batch-norms of which one stands alone, pools with and without their border."""
 
     def __init__(self):
@@ -38,7 +41,7 @@ class _Everything(nn.Module):
 @pytest.fixture(scope="module")
 def net():
     torch.manual_seed(0)
-    made = Deployed(_Everything(), (120.0, 110.0, 100.0), (60.0, 50.0, 40.0)).train()
+    made = Deployed(_EveryOperator(), (120.0, 110.0, 100.0), (60.0, 50.0, 40.0)).train()
     made(torch.rand(32, 3, 12, 10) * 255)
     return made.eval()
 
@@ -59,6 +62,24 @@ def test_every_runtime_is_pytorch(net, name, tmp_path):
         file.write_bytes(b"nonsense")
         with pytest.raises(BadInput):
             runtime.run(file, images)
+
+
+@pytest.mark.parametrize("name", [name for name in SPACES.names() if name != "freecells"])  # has the cells of darts
+def test_every_space_has_networks_that_all_runtimes_run(name, tmp_path):
+    """At a side that is halved to odd ones."""
+    task = Task(3, 14, 1)
+    space, rng = SPACES[name]().fitted(task), np.random.default_rng(3)
+    images = rng.random((2, 1, 14, 14), np.float32) * 255
+    first = canonical(space.choices, Arch((0,) * len(space.sizes)))  # often that with the least in it
+    for arch in (first if all(rule.holds(first) for rule in space.rules) else space.sample(rng), space.sample(rng)):
+        net = Deployed(space.network(arch, task), (120.0,), (60.0,)).eval()
+        file = tmp_path / "model.onnx"
+        file.write_bytes(onnx_graph(net, (1, 14, 14), 2))
+        expected = OnnxModel(file).logits(images)
+        for runtime in ("openvino", "litert"):
+            pytest.importorskip(PACKAGES[runtime])
+            found = RUNTIMES[runtime](batch=2).run(file, images)
+            np.testing.assert_allclose(found, expected, atol=1e-4 * np.abs(expected).max())
 
 
 def test_a_network_is_timed_under_each(net):

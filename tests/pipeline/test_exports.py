@@ -1,5 +1,6 @@
 """The folder that is handed on: forms that agree with model.onnx, a card whose snippets run."""
 
+import html
 import re
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import sartor
 from sartor.core.errors import BadInput, MissingDependency, SartorError
 from sartor.core.registry import RUNTIMES
 from sartor.deploy.module import Deployed, evaluating
+from sartor.deploy.quantise import quantised
 from sartor.deploy.runtimes.litert import LiteRt
 from sartor.pipeline.publish import publish
 from sartor.runs.directory import Run
@@ -21,6 +23,26 @@ from sartor.runs.schema import ExportFile, Preprocessing
 pytest.importorskip("openvino")
 pytest.importorskip("ai_edge_litert")
 FORMS = ("openvino", "litert", "torchscript")
+OWN = """
+import shutil
+from dataclasses import dataclass
+from sartor.deploy.runtimes.onnxruntime import OnnxRuntime
+
+@dataclass(frozen=True, kw_only=True)
+class Mine(OnnxRuntime.__mro__[1]):
+    form, imports = "renamed", "import onnxruntime"
+    call = 'logits = onnxruntime.InferenceSession("{file}").run(None, {"image": pixels})[0]'
+
+    def version(self):
+        return "7"
+
+    def prepare(self, model, pixels):
+        return OnnxRuntime(batch=self.batch).prepare(model, pixels)
+
+    def convert(self, source, net, example, folder):
+        folder.mkdir()
+        return [shutil.copyfile(source, folder / "mine.onnx")]
+"""
 
 
 @pytest.fixture(scope="module")
@@ -31,10 +53,13 @@ def run(finished, tmp_path_factory):
 
 
 def test_every_form_agrees_and_is_verified(run):
-    told = Run(run).load(ExportFile)
+    told, certificate = Run(run).load(ExportFile), sartor.load(run).certificate
     assert set(told.forms) == set(FORMS)
-    assert told.images == sartor.load(run).certificate["accuracy"]["test_images"]
+    data = certificate["data"]
+    every = certificate["accuracy"]["test_images"] + data["train"] + data["validation"]
+    assert told.images == min(100, every) > certificate["accuracy"]["test_images"]
     assert all(form.difference < 1e-3 and form.bytes > 1000 for form in told.forms.values())
+    assert certificate["exports"]["forms"]["litert"]["difference"] == told.forms["litert"].difference
     lines = {line.what: line.state for line in sartor.verify(run).lines}
     assert "differs" not in lines.values()
     assert lines["export: litert and model.onnx, the same probabilities"] == "verified"
@@ -72,6 +97,52 @@ def test_the_snippets_of_the_card_run(run, monkeypatch):
         names = {}
         exec(code, names)
         np.testing.assert_allclose(names["logits"], expected, atol=1e-3)
+
+
+def test_the_snippets_of_the_report_run(run, monkeypatch):
+    page = html.unescape(re.sub(r"<span[^>]*>|</span>", "", (run / "report.html").read_text(encoding="utf-8")))
+    expected = sartor.load(run)._onnx.logits(np.zeros((1, 1, 8, 8), np.float32))
+    found = [code for code in re.findall(r"<pre><code>(.*?)</code></pre>", page, re.DOTALL) if "os.chdir" in code]
+    assert len(found) == 3 and page.count("on 60 images") == 3
+    for code in found:
+        monkeypatch.chdir(run.parent)
+        names = {}
+        exec(code, names)
+        np.testing.assert_allclose(names["logits"], expected, atol=1e-3)
+
+
+def test_a_runtime_of_ones_own_has_a_form_too(finished, tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    path = finished.copy(tmp_path / "run")
+    folder = sartor.export(path, to=["mine:Mine", "openvino"], quiet=True)
+    assert set(sartor.load(path).certificate["exports"]["forms"]) == {"renamed", "openvino"}
+    text = (folder / "README.md").read_text()
+    monkeypatch.chdir(folder)
+    names = {}
+    exec(re.findall(r"```python\n(import numpy.*?)```", text, re.DOTALL)[0], names)
+    assert names["logits"].shape == (1, 3)
+    states = [{line.what: line.state for line in sartor.verify(path, trust_code=t).lines} for t in (False, True)]
+    assert [s["export: renamed and model.onnx, the same probabilities"] for s in states] == [
+        "cannot be checked", "verified"
+    ]  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    (path / "signature.json").write_text("{}")
+    with pytest.raises(BadInput, match="is signed"):
+        sartor.export(path, to=["openvino"], quiet=True)
+
+
+def test_what_is_deployed_in_8_bits_is_exported_in_8_bits(finished, tmp_path):
+    path = finished.copy(tmp_path / "run")
+    images = np.random.default_rng(0).integers(0, 256, (32, 1, 8, 8)).astype(np.float32)
+    (path / "model/model_int8.onnx").write_bytes(quantised(path / "model/model.onnx", images))
+    sartor.export(path, to=["openvino", "litert"], quiet=True)
+    told = Run(path).load(ExportFile).forms
+    assert {name: form.precision for name, form in told.items()} == {"openvino": "int8", "litert": "float32"}
+    assert (path / "export/openvino/model.bin").stat().st_size < (path / "model/model.onnx").stat().st_size / 2
+    assert "openvino, in int8" in (path / "export/README.md").read_text()
+    assert told["openvino"].difference < 0.05
 
 
 def test_the_hubs_folder_is_whole_and_goes_up(run, monkeypatch):
@@ -114,7 +185,7 @@ def test_the_hubs_folder_is_whole_and_goes_up(run, monkeypatch):
 
 def test_what_cannot_be_exported_changes_nothing(run, monkeypatch):
     before = sorted(p.name for p in (run / "export").rglob("*"))
-    with pytest.raises(BadInput, match="openvino, litert, torchscript"):
+    with pytest.raises(BadInput, match="litert, openvino, torchscript"):
         sartor.export(run, to=["tflite"])
     monkeypatch.setitem(sys.modules, "openvino", None)
     with pytest.raises(MissingDependency, match=r"sartor\[openvino\]"):

@@ -8,15 +8,16 @@ import numpy as np
 import pytest
 
 from sartor.core.arch import Arch, Choice
-from sartor.core.errors import Infeasible
+from sartor.core.errors import BadInput, Infeasible
 from sartor.core.quadratic import Limit, Quadratic
 from sartor.core.units import TIME
 from sartor.costs.base import CostTable, Measured
 from sartor.engine.recipe import Recipe
-from sartor.pipeline import decision, training
+from sartor.pipeline import decision, precision, training
 from sartor.pipeline.final import Final, suited
-from sartor.pipeline.options import Fit, Plug
+from sartor.pipeline.options import Fit, Plug, from_mapping
 from sartor.runs.directory import Run
+from sartor.runs.schema import Compared, Spread
 from sartor.solvers import solve
 from sartor.solvers.base import Problem, Solution
 
@@ -64,7 +65,8 @@ class Stub:
         cost = SimpleNamespace(kind=kind, correct=lambda table, arch, m, both: table.scaled(arch, m, both))
         silent, asked = SimpleNamespace(log=lambda text: None), SimpleNamespace(precision="float32")
         self.context = SimpleNamespace(costs={"time": cost}, best=solve, run=silent, options=asked)
-        self.run = SimpleNamespace(path=Path("nowhere"))
+        self.context.options.check_precision = lambda costs: None
+        self.run = SimpleNamespace(path=Path("nowhere"), stages=dict)
         self.small = None  # of the predicted time, what 8 bits take
         self.known = {}  # measured before the search
         self.last = None  # of those that were tried, the ones of the last rung; else all
@@ -115,8 +117,16 @@ def decided(monkeypatch):
     monkeypatch.setattr(
         decision,
         "_write_decision",
-        lambda cut, goal, fits: found.update(vars(fits)),
+        lambda cut, goal, fits, told: found.update(vars(fits)),
     )
+    monkeypatch.setattr(precision, "impossible", lambda cut: None if cut.small else "it has no price")
+    monkeypatch.setattr(precision, "sketches", lambda cut, arch: None)
+
+    def forms(cut, arch):  # both as `measure` has them
+        large, small = ((v, v - 0.01, v + 0.01) for v in (cut.really(arch.picks[0]) * f for f in (1.0, cut.small)))
+        return {"time": Compared(Spread(*large), Spread(*small))}
+
+    monkeypatch.setattr(precision, "forms", forms)
 
     def of(cut):
         decision.decide(cut)
@@ -140,7 +150,7 @@ def test_of_networks_around_the_budget_the_best_that_fits_is_kept_with_its_table
 
 
 @pytest.mark.parametrize(
-    ("asked", "small", "budget", "chosen", "precision"),
+    ("asked", "small", "budget", "chosen", "bits"),
     [
         ("auto", 0.5, 4.0, 7, "int8"),  # twice as fast: a larger network fits
         ("auto", 1.0, 4.0, 3, "float32"),  # as fast: nothing is gained
@@ -151,12 +161,12 @@ def test_of_networks_around_the_budget_the_best_that_fits_is_kept_with_its_table
         ("float32", 0.5, 4.0, 3, "float32"),
     ],
 )
-def test_the_precision_that_allows_the_better_network_is_chosen(decided, asked, small, budget, chosen, precision):
+def test_the_precision_that_allows_the_better_network_is_chosen(decided, asked, small, budget, chosen, bits):
     cut = Stub(lambda n: n + 1.0, budget)
     cut.context.options.precision, cut.small = asked, small
     found, table, _ = decided(cut)
-    assert (found, table.precision) == (chosen, precision)
-    assert precision == "float32" or cut.kept is table  # whoever reads the budget's tables next finds this one
+    assert (found, table.precision) == (chosen, bits)
+    assert bits == "float32" or cut.kept is table  # whoever reads the budget's tables next finds this one
 
 
 def test_a_budget_that_neither_precision_meets_is_refused(decided):
@@ -206,7 +216,7 @@ def test_a_network_that_was_measured_inside_before_the_search_is_chosen_whatever
 
 def test_what_a_network_measured_before_it_was_trained_is_kept(decided, monkeypatch):
     found = []
-    monkeypatch.setattr(decision, "_write_decision", lambda cut, goal, fits: found.append(fits))
+    monkeypatch.setattr(decision, "_write_decision", lambda cut, goal, fits, told: found.append(fits))
     decision.decide(Stub(lambda n: 0.9 * (n + 1)))
     assert found[0].built == {"time": pytest.approx(4.5)}
 
@@ -265,3 +275,15 @@ def test_a_short_time_prices_fewer_parts(time, sample, rounds):
     assert (made.sample, made.rounds) == (sample, rounds)
     asked = {"latency": Plug("latency", {"sample": 7})}
     assert Fit(data="digits", time=time, costs=asked).made_costs()["latency"].sample == 7
+
+
+def test_images_of_one_call_and_threads_are_the_deployments():
+    """Of everything that is measured, and of the device that the certificate names where nothing is."""
+    asked = {"data": "digits", "batch": 4, "budgets": {"latency": 1.0, "energy": 1.0}}
+    made = from_mapping(asked)
+    assert {cost.batch for name, cost in made.made_costs().items() if name in made.budgets} == {4}
+    told = made.deployed_under().identity()
+    assert (told["batch"], told["threads"]) == (4, 1) and made.to_mapping()["batch"] == 4
+    assert from_mapping({**asked, "costs": {"latency": {"batch": 2}}}).made_costs()["latency"].batch == 2
+    with pytest.raises(BadInput, match="batch must be at least 1"):
+        from_mapping({**asked, "batch": 0})

@@ -362,6 +362,7 @@ READ = [
         schema.TrialsFile,
         schema.Signature,
         schema.ExportFile,
+        schema.Int8EvaluationFile,  # read as the other one
     )
 ]
 

@@ -61,6 +61,7 @@ class SartorClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # 
         effort: Effort | None = None,
         device: Device | None = None,
         threads: int | None = None,
+        batch: int | None = None,
         image: int | None = None,
         seed: int | None = None,
         val: float | None = None,
@@ -85,6 +86,7 @@ class SartorClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # 
     def fit(self, X: Any, y: Any) -> Self:
         """Search, train and export; a fifth of the images and more is kept aside to decide and to test by."""
         from sartor.data.sources.arrays import from_arrays
+        from sartor.deploy.export import deployed_file
 
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None")
@@ -100,7 +102,7 @@ class SartorClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # 
         options = {k: v for k, v in self.get_params(deep=False).items() if k != "out" and v is not None}
         made = fit(images, out=self._folder(), **options)
         self.run_, self.certificate_ = made.path, made.certificate
-        self.model_ = (made.path / "model/model.onnx").read_bytes()
+        self.model_ = deployed_file(made.path).read_bytes()
         return self
 
     @property

@@ -150,8 +150,9 @@ class Result:
     @cached_property
     def evaluation(self) -> EvaluationFile:
         """What the network gets right of the test images: classes, confusions, calibration, the worst mistakes."""
-        self._checked("train")
-        return self._run.load(EvaluationFile).checked(self.path / EvaluationFile.NAME)
+        kind = EvaluationFile.deployed(self.path)
+        self._checked("train" if kind is EvaluationFile else "export")
+        return self._run.load(kind).checked(self.path / kind.NAME)
 
     def evaluate(self, data: object) -> EvaluationFile:
         """The same of other images with labels, by the exported model.

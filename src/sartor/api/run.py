@@ -53,6 +53,7 @@ def fit(
     effort: Effort | None = None,
     device: Device | None = None,
     threads: int | None = None,
+    batch: int | None = None,
     image: int | None = None,
     seed: int | None = None,
     val: float | None = None,
@@ -86,8 +87,8 @@ def fit(
     chosen = _given(
         method=method, space=space, costs=costs, solver=solver, runtime=runtime, target=target, time=time,
         start=_path(start), precision=precision,
-        effort=effort, device=device, threads=threads, image=image, seed=seed, val=val, test=test, train=train,
-        devices=devices, nodes=nodes, logger=logger,
+        effort=effort, device=device, threads=threads, batch=batch, image=image, seed=seed, val=val, test=test,
+        train=train, devices=devices, nodes=nodes, logger=logger,
     )  # fmt: skip
     values = {"data": _path(data), "budgets": limits, **chosen}
     folder = Path(out) if out is not None else default_folder(data)
@@ -234,17 +235,23 @@ def export(
     trust_code: bool = False,
     quiet: bool | None = None,
 ) -> Path:
-    """The network of a finished run for other runtimes: any of ``openvino``, ``litert`` and ``torchscript``.
+    """The network of a finished run for other runtimes: ``openvino``, ``litert``, ``torchscript``, any of them.
 
-    Each form is compared with model.onnx on 100 test images (`data`, where they lie elsewhere now) and refused where a
-    probability differs by a thousandth. The folder that is returned, RUN/export, has a model card, too.
+    A runtime of one's own that has a form is named as ``package.module:Class``. Each form is compared with the ONNX
+    file on 100 images of the run (`data`, where they lie elsewhere now) and refused where a probability differs by a
+    thousandth, in int8 by five hundredths; certificate and report repeat it. The folder that is returned, RUN/export,
+    has a model card, too.
     """
     from sartor.compression.given import reopen
     from sartor.pipeline.exports import export as write
+    from sartor.pipeline.order import report
+    from sartor.runs.directory import Run
     from sartor.runs.progress import Reporter
 
-    path = Path(run)
-    return write(path, list(to), lambda: reopen(path, trusted=trust_code), _path(data), Reporter(quiet))
+    path, reporter = Path(run), Reporter(quiet)
+    folder = write(path, list(to), lambda: reopen(path, trusted=trust_code), _path(data), reporter)
+    report(path, Run(path, reporter))
+    return folder
 
 
 def audit(

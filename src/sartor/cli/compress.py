@@ -17,7 +17,7 @@ from sartor.core.errors import BadInput
 def compress(
     model: Annotated[str | None, typer.Argument(help="package.module:function, or a run of `sartor fit`.")] = None,
     data: Annotated[str | None, typer.Option(help="As for `sartor fit`; a run directory knows its own.")] = None,
-    latency: Annotated[list[str] | None, typer.Option(help="Largest time for one image, e.g. 2ms or 50%; of one of "
+    latency: Annotated[list[str] | None, typer.Option(help="Largest time of one call, e.g. 2ms or 50%; of one of "
                                                            "several targets NAME=2ms.")] = None,
     params: Annotated[str | None, typer.Option(help="Most parameters, e.g. 1M or 30%.")] = None,
     macs: Annotated[str | None, typer.Option(help="Most multiply-accumulates, e.g. 50M or 40%.")] = None,
@@ -51,7 +51,9 @@ def compress(
     values |= given(model=model, data=data, structures=structure, weights=None if weights is None else str(weights),
                     effort=effort, device=device, runtime=runtime, target=by_target(target), threads=threads,
                     image=image, seed=seed, costs=cost or None, solver=solver)  # fmt: skip
-    limits = named_budgets(budget) | given(latency=by_target(latency), params=params, macs=macs, memory=memory)
+    limits = named_budgets(budget) | given(
+        latency=by_target(latency, "--latency"), params=params, macs=macs, memory=memory
+    )
     values = overridden(grouped(values, Compression), set_, limits)
     if "model" not in values:
         raise BadInput("what to compress is missing: give package.module:function, or a run directory.")

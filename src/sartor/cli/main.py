@@ -8,6 +8,8 @@ import os
 import signal
 import sys
 import time
+from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
@@ -22,6 +24,7 @@ from sartor.cli.options import Budgets, Costs, Precision, Solver, Targets, Trust
 from sartor.core.errors import BadInput, SartorError
 from sartor.core.registry import METHODS, SPACES
 from sartor.core.threads import sleep_while_waiting
+from sartor.runs.progress import Bar
 from sartor.version import __version__
 
 # Importing a file of commands adds them to `app`.
@@ -31,7 +34,7 @@ _INTERRUPTED, _TERMINATED = 130, 143  # 128 and the number of the signal
 _REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.ENAMETOOLONG)
 
 Latency = Annotated[list[str] | None, typer.Option(
-    "--latency", help="Largest time for one image, e.g. 5ms; of one of several targets NAME=5ms.")]  # fmt: skip
+    "--latency", help="Largest time of one call, e.g. 5ms; of one of several targets NAME=5ms.")]  # fmt: skip
 Params = Annotated[str | None, typer.Option("--params", help="Largest number of parameters, e.g. 2M.")]
 Macs = Annotated[str | None, typer.Option("--macs", help="Largest number of multiply-accumulates, e.g. 50M.")]
 Memory = Annotated[str | None, typer.Option("--memory", help="Largest size of the weights, e.g. 4MB.")]
@@ -56,6 +59,7 @@ def fit(
     runtime: Annotated[str | None, typer.Option(help="Cut for onnxruntime, openvino, litert or torch.")] = None,
     target: Targets = None, precision: Precision = None,
     threads: Annotated[int | None, typer.Option(help="Threads of the deployed network.")] = None,
+    batch: Annotated[int | None, typer.Option(help="Images in one call of the deployed network.")] = None,
     image: Annotated[int | None, typer.Option(help="Side of the images in pixels; default from the data.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of everything random.")] = None,
     devices: Annotated[int | None, typer.Option(help="Processes (CPU) or GPUs on this machine.")] = None,
@@ -74,10 +78,12 @@ def fit(
 
     values = read_toml(config) if config else {}
     values |= given(data=data, method=method, space=space, start=start, time=time_, effort=effort, device=device,
-                    runtime=runtime, target=by_target(target), threads=threads, image=image, seed=seed,
-                    devices=devices, nodes=nodes, logger=logger, costs=cost or None, solver=solver,
+                    runtime=runtime, target=by_target(target), threads=threads, batch=batch, image=image,
+                    seed=seed, devices=devices, nodes=nodes, logger=logger, costs=cost or None, solver=solver,
                     precision=precision)  # fmt: skip
-    limits = named_budgets(budget) | given(latency=by_target(latency), params=params, macs=macs, memory=memory)
+    limits = named_budgets(budget) | given(
+        latency=by_target(latency, "--latency"), params=params, macs=macs, memory=memory
+    )
     values = overridden(options.grouped(values), set_, limits)
     if "data" not in values:
         raise BadInput("what to fit is missing: give a folder of images, or a name such as digits.")
@@ -121,7 +127,9 @@ def solve(
     from sartor.pipeline.order import solve as run_solve
     from sartor.runs.progress import Reporter
 
-    limits = named_budgets(budget) | given(latency=by_target(latency), params=params, macs=macs, memory=memory)
+    limits = named_budgets(budget) | given(
+        latency=by_target(latency, "--latency"), params=params, macs=macs, memory=memory
+    )
     asked = overridden({"solver": {"name": solver or AUTO}}, set_, {})
     if set(asked) != {"solver", "budgets"} or asked["budgets"]:
         raise BadInput("--set of `sartor solve` takes options of the solver, such as solver.time_limit=60.")
@@ -207,7 +215,10 @@ def measure(
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     runtime: Annotated[str | None, typer.Option(help="What runs the parts; `sartor list` names them.")] = None,
     target: Annotated[str, typer.Option(help="Where: local, or ssh://user@host:port.")] = "local",
+    precision: Annotated[str, typer.Option(help="float32, or int8 or auto: parts are then priced in both.",
+                                           autocompletion=among(("float32", "int8", "auto")))] = "float32",
     threads: Annotated[int, typer.Option(help="Threads of the deployed network.")] = 1,
+    batch: Annotated[int, typer.Option(help="Images in one call of it.")] = 1,
     image: Annotated[int, typer.Option(help="Side of the images in pixels.", min=1)] = 32,
     classes: Annotated[int, typer.Option(help="Number of classes.", min=1)] = 10,
     channels: Annotated[int, typer.Option(help="1 for grey images, 3 for colour.", min=1)] = 3,
@@ -217,31 +228,44 @@ def measure(
 ) -> None:  # fmt: skip
     """Price every part of a space on the target: its latency, or another cost."""
     from sartor.core.config import assign
-    from sartor.core.registry import RUNTIMES, SPACES
+    from sartor.core.registry import COSTS, RUNTIMES, SPACES
     from sartor.core.task import Task
-    from sartor.costs.base import cache_folder
+    from sartor.costs.base import CostTable, cache_folder
     from sartor.pipeline.options import Fit, Plug
     from sartor.runs.directory import check_writable, write_json
     from sartor.runs.progress import Reporter
 
     if out is not None:
         check_writable(out)
-    options: dict[str, Any] = {"device": device}
+    usual = (n for n in (Fit.runtime, *RUNTIMES.names()) if device in RUNTIMES[n].devices)
+    under = runtime or next(usual, Fit.runtime)
+    chosen = Fit(data="", runtime=under, target=target, threads=threads, batch=batch,
+                 precision=precision)  # type: ignore[arg-type]  # fmt: skip
+    placed = any(field.name == "device" for field in fields(COSTS[cost]))
+    options: dict[str, Any] = {"device": device} if placed else {}
     for setting in set_ or []:
         assign(options, setting)
-    fitting = (n for n in RUNTIMES.names() if device in RUNTIMES[n].devices)
-    under = runtime or next(fitting, RUNTIMES.names()[0])
-    chosen = Fit(data="", runtime=under, target=target, threads=threads)
     measured = chosen.made_cost(Plug(cost, options))
-    task = Task(classes, image, channels)
-    with Reporter(quiet or None).bar("measuring", 100) as bar, TemporaryDirectory() as spare:
-        tick, folder = (lambda n, done, total: bar.to(100 * done // total, n)), cache_folder() or Path(spare)
-        table = measured.table(SPACES[space]().fitted(task), task, tick, folder)
-        data = {**table.to_json(), **measured.profile(folder)}
+    small = None if precision == "float32" else measured.int8()
+    if small is None and precision != "float32":
+        raise BadInput(f"{cost} has no prices in int8 under {under}: leave --precision out.")
+    task, tables, books = Task(classes, image, channels), list[CostTable](), dict[str, Any]()
+    with TemporaryDirectory() as spare:
+        folder = cache_folder() or Path(spare)
+        for one in (measured, small) if small else (measured,):
+            with Reporter(quiet or None).bar("measuring", 100) as bar:
+                tick = partial(_tick, bar)
+                tables.append(one.table(SPACES[space]().fitted(task), task, tick, folder))
+            books |= one.profile(folder)
+    data = {**tables[0].to_json(), **{t.precision: t.to_json() for t in tables[1:]}, **books}
     if out is not None:
         write_json(out, data)
 
-    show.emit(data, as_json, lambda: show.prices(table))
+    show.emit(data, as_json, lambda: (line for table in tables for line in show.prices(table)))
+
+
+def _tick(bar: Bar, name: str, done: int, total: int) -> None:
+    bar.to(100 * done // total, name)
 
 
 @app.command("zoo")

@@ -49,11 +49,14 @@ def named_budgets(texts: list[str] | None) -> dict[str, str]:
     return found
 
 
-def by_target(texts: list[str] | None) -> dict[str, str] | None:
+def by_target(texts: list[str] | None, option: str = "--target") -> dict[str, str] | None:
     """What is given for one target, or as ``NAME=VALUE`` for each of several, by the target's name."""
-    found = {}
+    found: dict[str, str] = {}
     for text in texts or []:
         name, equals, value = text.partition("=")
-        named = equals and re.fullmatch(r"[A-Za-z][\w-]*", name)
-        found[name if named else ""] = value if named else text
+        name, value = (name, value) if equals and re.fullmatch(r"[A-Za-z][\w-]*", name) else ("", text)
+        if name in found:
+            raise BadInput(f"{option} must be given once for each target, with its name ({option} NAME=...), but is "
+                           f"{found[name]!r} and {value!r} for {name or 'one without a name'}.")  # fmt: skip
+        found[name] = value
     return found or None

@@ -137,7 +137,7 @@ def _precision(c: Certificate) -> dict[str, str]:
     if c.precision is None:
         return {}
     both = (("int8", c.precision.int8), ("float32", c.precision.float32))
-    each = (f"{name} {form.test_accuracy:.2f} %, {form.timing.p50:.3f} ms" for name, form in both)
+    each = (f"{name} {f.test_accuracy:.2f} %" + (f", {f.timing.p50:.3f} ms" if f.timing else "") for name, f in both)
     return {"precision": f"{'int8' if c.precision.used else 'float32'} deployed ({c.precision.why}): {'; '.join(each)}"}
 
 
@@ -236,7 +236,8 @@ def prices(measured: CostTable) -> View:
     """Every part's price with its interval."""
     show = measured.kind.show
     rows = [(show(p.value), f"{show(p.low)} .. {show(p.high)}", key) for key, p in measured.prices.items()]
-    yield table((measured.cost, "95 % interval", "part"), rows)
+    in_int8 = " in int8" if measured.precision == "int8" else ""
+    yield table((measured.cost + in_int8, "95 % interval", "part"), rows)
 
 
 def plugins(data: Mapping[str, Any]) -> View:

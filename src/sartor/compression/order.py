@@ -11,7 +11,7 @@ from sartor.compression.cut import Narrowing
 from sartor.compression.given import open_given
 from sartor.compression.options import Compression
 from sartor.compression.table import layer_table
-from sartor.pipeline.order import begin, finish, price
+from sartor.pipeline.order import begin, finish, price, ready
 from sartor.runs.progress import Reporter
 
 
@@ -23,6 +23,7 @@ def compress(
     trust_code: bool = False,
 ) -> Path:
     """A network and budgets in, a smaller certified network out; the same call resumes after a crash."""
+    ready(options, out)
     context = open_given(options, out, reporter or Reporter(), module, trust_code)
     run, cut = context.run, Narrowing(context, context.run)
     with run.locked():

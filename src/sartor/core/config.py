@@ -23,7 +23,8 @@ def build(cls: Any, options: Mapping[str, Any], where: str) -> Any:
     unknown = sorted(set(options) - set(fields))
     if unknown:
         near = nearest(unknown[0], fields)
-        raise BadInput(f"{where} has no option {', '.join(unknown)}{near}; it has {', '.join(fields) or 'none'}.")
+        known = f"it has {', '.join(fields)}" if fields else "it takes no options"
+        raise BadInput(f"{where} has no option {', '.join(unknown)}{near}; {known}.")
     default = dataclasses.MISSING
     missing = [n for n, f in fields.items() if n not in options and f.default is f.default_factory is default]
     if missing:

@@ -62,6 +62,12 @@ class Measured:
     value: float
     high: float
     details: Mapping[str, Any] = field(default_factory=dict)  # further entries of verify.json
+    lower: float | None = None  # end of what the measurement allows, where that is known
+
+    @property
+    def low(self) -> float:
+        """What it comes to at least."""
+        return self.value if self.lower is None else self.lower
 
     @classmethod
     def exact(cls, value: float) -> Measured:
@@ -155,6 +161,7 @@ class Occasion:
 
 
 ANY = Occasion()  # nothing is known
+INT8 = {"precision": "int8"}  # what tables say that price networks in 8 bits
 
 
 class Cost(ABC):
@@ -183,14 +190,17 @@ class Cost(ABC):
         """Whether networks can be measured now; on a device that is known by its profile alone they cannot."""
         return True
 
-    def small(self) -> Cost | None:
+    def identity(self) -> dict[str, Any]:
+        """What a measured value depends on besides the network: the device, its runtime; refused where it cannot be."""
+        return {}
+
+    def int8(self) -> Cost | None:
         """The same cost of networks in 8 bits; None where these cost no less, or are not priced by themselves."""
         return None
 
-    def behind(self, table: CostTable | None) -> Cost:
-        """The cost in the precision that a table is about."""
-        small = self.small() if table is not None and table.precision == "int8" else None
-        return small or self
+    def in_precision(self, precision: str) -> Cost:
+        """The cost of networks in a precision."""
+        return (self.int8() if precision == "int8" else None) or self
 
     def profile(self, folder: Path) -> dict[str, Any]:
         """What the price cache in `folder` knows of the device, for use without it."""
@@ -211,11 +221,15 @@ class Cost(ABC):
         for done, (key, (part, module)) in enumerate(each.items(), start=1):
             prices[key] = Price.exact(self.of(module, part.in_shape))
             tick(self.name, done, len(each))
-        return CostTable(self.name, self.kind, prices, priced(space, parts, prices, self.sums))
+        return CostTable(self.name, self.kind, prices, priced(space, parts, prices, self.sums), self.identity())
 
     def measure(self, net: nn.Module, in_shape: Shape, at: Occasion = ANY) -> Measured:
         """What a network that takes pixels comes to as it is deployed."""
         return Measured.exact(self.of(net, in_shape))
+
+    def compare(self, net: nn.Module, files: Mapping[str, Path], in_shape: Shape) -> dict[str, Measured]:
+        """What a network comes to in several exported forms, measured so that they can be compared."""
+        return {name: self.measure(net, in_shape, Occasion(file)) for name, file in files.items()}
 
     def correct(self, table: CostTable, arch: Arch, measured: float, both_ways: bool = False) -> CostTable:
         """The table after a network was measured; a counted one is exact and stays (see `CostTable.scaled`)."""

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from sartor.core.errors import BadInput, RunError, SartorError, require
 from sartor.core.task import Task
 from sartor.data import picture
+from sartor.data.base import Images, Index
 from sartor.deploy.module import INPUT, OUTPUT, Deployed, evaluating, onnx_graph, session
 from sartor.runs.directory import atomic, write_json
 from sartor.runs.schema import Preprocessing
@@ -46,6 +47,7 @@ __all__ = [
 Floats = NDArray[np.float32]
 INT8 = "model/model_int8.onnx"  # there only if it is what is deployed
 TUNED = "model/tuned.onnx"  # what that is the rounding of, where the network was trained further for it
+_BATCH = 256  # images that are in memory at once
 _TOLERANCE = 1e-3  # relative to the largest logit; float32 rounding is near 1e-6
 
 
@@ -81,6 +83,13 @@ def metadata_in(path: Path) -> dict[str, str]:
     """What a model file says of itself."""
     onnx = require("onnx", "onnx")
     return {p.key: p.value for p in onnx.load(str(path), load_external_data=False).metadata_props}
+
+
+def tell(path: Path, **more: str) -> None:
+    """Let a model file say more of itself."""
+    told = metadata_in(path) | more
+    with atomic(path) as tmp:
+        tmp.write_bytes(_with(path.read_bytes(), told))
 
 
 def _with(graph: bytes, metadata: Mapping[str, str]) -> bytes:
@@ -232,6 +241,11 @@ class OnnxModel:
         self._input = inputs[0].name
         self.shape: tuple[int, ...] = tuple(inputs[0].shape[1:])  # (C, S, S)
         self.temperature = _temperature(self._session.get_modelmeta().custom_metadata_map, self.path)
+
+    def logits_of(self, images: Images, index: Index) -> Floats:
+        """The logits of some images of a data set, batch by batch."""
+        parts = np.split(index, range(_BATCH, len(index), _BATCH))
+        return np.concatenate([self.logits(images.pixels(part).numpy()) for part in parts])
 
     def logits(self, images: ArrayLike) -> Floats:
         """The logits (B, classes) of images (B, C, S, S) with values 0..255."""

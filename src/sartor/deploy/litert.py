@@ -107,7 +107,7 @@ class _Builder:
 
     def constant(self, data: Array) -> int:
         """A tensor of numbers."""
-        values = data if data.dtype == np.int32 else data.astype(np.float32)
+        values = np.atleast_1d(data if data.dtype == np.int32 else data.astype(np.float32))
         return self.tensor(f"constant_{len(self.tensors)}", values.shape, values)
 
     def value(self, name: str) -> int:
@@ -148,14 +148,35 @@ class _Builder:
 
     def padded(self, x: int, pads: Sequence[int], fill: float = 0.0) -> int:
         """The image `x` with a border."""
-        if not any(pads):
-            return x
         top, left, bottom, right = pads
-        border = np.array([[0, 0], [top, bottom], [left, right], [0, 0]], np.int32)
-        shape = [n + int(b.sum()) for n, b in zip(self.shape(x), border, strict=True)]
+        return self.bordered(x, [[0, 0], [top, bottom], [left, right], [0, 0]], fill) if any(pads) else x
+
+    def bordered(self, x: int, borders: Sequence[Sequence[int]], fill: float, out: int | None = None) -> int:
+        """A tensor with so many more numbers before and after each dimension."""
+        wide = np.array(borders, np.int32)
+        shape = [n + int(b.sum()) for n, b in zip(self.shape(x), wide, strict=True)]
         more = [self.constant(np.array([fill], np.float32))] if fill else []
         kind, options = ("PADV2", "PadV2Options") if fill else ("PAD", "PadOptions")
-        return self.add(kind, [x, self.constant(border), *more], self.between(shape), options)
+        return self.add(kind, [x, self.constant(wide), *more], self.between(shape) if out is None else out, options)
+
+    def on_Pad(self, node: Any) -> None:
+        """A border of one number, which may be around the channels."""
+        pads, x = self.constants[node.input[1]].reshape(2, -1).T, self.value(node.input[0])
+        if self.settings(node).get("mode", b"constant") != b"constant" or (pads < 0).any():
+            raise BadInput("the LiteRT form of a network can have no border but one of a constant number yet.")
+        fill = float(self.constants[node.input[2]]) if len(node.input) > 2 and node.input[2] else 0.0
+        borders = [pads[i] for i in _LAST] if len(pads) == 4 else list(pads)
+        self.bordered(x, [b.tolist() for b in borders], fill, self.tensor(node.output[0]))
+
+    def on_Resize(self, node: Any) -> None:
+        """To another side, linear between the middles of pixels."""
+        told = self.settings(node)
+        if told.get("mode") != b"linear" or told.get("coordinate_transformation_mode") != b"half_pixel":
+            raise BadInput("the LiteRT form of a network can resize bilinearly between half pixels only.")
+        x, out = self.value(node.input[0]), self.tensor(node.output[0])
+        side = self.constant(np.array(self.shape(out)[1:3], np.int32))
+        options = {"alignCorners": False, "halfPixelCenters": True}
+        self.add("RESIZE_BILINEAR", [x, side], out, "ResizeBilinearOptions", **options)
 
     def on_Conv(self, node: Any) -> None:
         """Plain, grouped or depthwise."""
@@ -184,25 +205,27 @@ class _Builder:
         self.add("FULLY_CONNECTED", inputs, self.tensor(node.output[0]), "FullyConnectedOptions")
 
     def pooled(self, node: Any, kind: str, fill: float = 0.0) -> None:
-        """A pool over a window; an average without its border is one with it, made larger at the border."""
+        """A pool over a window; an average that leaves out the border is one with it, made larger at the border."""
         told, x = self.settings(node), self.value(node.input[0])
-        pads, (down, across) = tuple(told.get("pads", (0, 0, 0, 0))), told.get("strides", (1, 1))
-        tall, wide = told["kernel_shape"]
-        if told.get("ceil_mode") or set(told.get("dilations", (1, 1))) != {1}:
-            raise BadInput("the LiteRT form of a network can have no pool with dilation or half windows yet.")
-        out, uneven = self.tensor(node.output[0]), kind == "AVERAGE_POOL_2D" and any(pads)
-        uneven = uneven and not told.get("count_include_pad")
+        if set(told.get("dilations", (1, 1))) != {1}:
+            raise BadInput("the LiteRT form of a network can have no pool with dilation yet.")
+        pads, steps, window = told.get("pads", (0, 0, 0, 0)), told.get("strides", (1, 1)), told["kernel_shape"]
+        out, sides = self.tensor(node.output[0]), self.shape(x)[1:3]
+        # Half windows at the end, of pools that round up, hang over the border.
+        over = [
+            max(0, (n - 1) * step + w - side - pads[i] - pads[i + 2])
+            for i, (n, step, w, side) in enumerate(zip(self.shape(out)[1:3], steps, window, sides, strict=True))
+        ]
+        border = (pads[0], pads[1], pads[2] + over[0], pads[3] + over[1])
+        seen = np.full((sides[0] + pads[0] + pads[2], sides[1] + pads[1] + pads[3]), told.get("count_include_pad", 0))
+        seen[pads[0] : pads[0] + sides[0], pads[1] : pads[1] + sides[1]] = 1
+        uneven = kind == "AVERAGE_POOL_2D" and (not seen.all() or any(over))
         made = self.between(self.shape(out)) if uneven else out
-        self.add(kind, [self.padded(x, pads, fill)], made, "Pool2DOptions", padding=self.schema.Padding.VALID,
-                 strideH=down, strideW=across, filterHeight=tall, filterWidth=wide)  # fmt: skip
+        self.add(kind, [self.padded(x, border, fill)], made, "Pool2DOptions", padding=self.schema.Padding.VALID,
+                 strideH=steps[0], strideW=steps[1], filterHeight=window[0], filterWidth=window[1])  # fmt: skip
         if uneven:
-            _, high, broad, _ = self.shape(out)
-            inside = np.pad(np.ones(self.shape(x)[1:3]), ((pads[0], pads[2]), (pads[1], pads[3])))
-            seen = [
-                [inside[i * down :][:tall, j * across :][:, :wide].sum() for j in range(broad)] for i in range(high)
-            ]
-            share = (tall * wide / np.array(seen)).reshape(1, high, broad, 1)
-            self.add("MUL", [made, self.constant(share)], out, "MulOptions")
+            share = _shares(np.pad(seen, ((0, over[0]), (0, over[1]))), window, steps, self.shape(out)[1:3])
+            self.add("MUL", [made, self.constant(share[None, :, :, None])], out, "MulOptions")
 
     def on_MaxPool(self, node: Any) -> None:
         self.pooled(node, "MAX_POOL_2D", float(np.finfo(np.float32).min))
@@ -292,3 +315,11 @@ class _Builder:
         self.add("RESHAPE", [x, self.constant(np.array(flat, np.int32))], out, "ReshapeOptions", newShape=flat)
 
     on_Reshape = on_Flatten
+
+
+def _shares(seen: Array, window: Sequence[int], steps: Sequence[int], sides: Sequence[int]) -> Array:
+    """By how much more of every window there is than counts."""
+    (tall, wide), (down, across), (high, broad) = window, steps, sides
+    counts = [[seen[i * down :][:tall, j * across :][:, :wide].sum() for j in range(broad)] for i in range(high)]
+    found: Array = tall * wide / np.array(counts)
+    return found

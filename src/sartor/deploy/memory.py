@@ -1,14 +1,17 @@
-"""What a network's activations take under ONNX Runtime, counted in the graph that it executes.
+"""What a network's activations take under ONNX Runtime, as it is deployed and at least.
 
-ONNX Runtime rewrites a graph before it runs it: batch-norms, activations and sums become part of convolutions, channels
-are filled up to the processor's blocks, tensors are reordered between the two layouts. So lifetimes are counted in the
-rewritten graph, in its order. A tensor's memory is free after the last operator that reads it, as in a session without
-`enable_mem_reuse` and `enable_mem_pattern`, which keep memory for later tensors and so take more. The image is the
-caller's; weights, and what operators need while they compute, do not count.
+ONNX Runtime rewrites a graph before it runs it: batch-norms, activations and sums become part of convolutions,
+channels are filled up to the processor's blocks, tensors are reordered between the two layouts. A session with its
+defaults, as a network is deployed, gives tensors the memory of earlier ones (`enable_mem_reuse`), and from the second
+call on one block for all of them (`enable_mem_pattern`): what it then holds it reports itself (`held`). At least it
+takes what lives at once, each tensor until the last operator that reads it, counted in the rewritten graph and its
+order (`alive`): a session without these two takes that much, and longer for each call. The image is the caller's;
+weights, and what operators need while they compute, do not count.
 """
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -16,11 +19,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sartor.core.errors import require
+from sartor.deploy import probe
 
 if TYPE_CHECKING:
     from onnx import GraphProto
 
-SESSION = "without enable_mem_reuse and enable_mem_pattern"
+_REPORTED = "mem_bytes_requested_in_use"  # after an operator, in ONNX Runtime's own profile
 _VIEWS = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze", "Identity"})  # show the memory of their input
 # The input that an operator writes over where nothing reads it later: a convolution's is the other term of its sum.
 _OVER = {"Conv": 3, "FusedConv": 3} | dict.fromkeys(
@@ -28,7 +32,25 @@ _OVER = {"Conv": 3, "FusedConv": 3} | dict.fromkeys(
 )
 
 
-def activations(model: bytes | Path, in_shape: tuple[int, ...]) -> int:
+def held(model: bytes | Path, in_shape: tuple[int, ...]) -> int | None:
+    """Bytes that a session as deployed holds for activations at the worst moment; None where it does not report it."""
+    runtime, calls = require("onnxruntime", "onnx"), 2
+    with TemporaryDirectory() as folder:
+        options = probe.options(1)
+        options.enable_profiling, options.profile_file_prefix = True, str(Path(folder) / "profile")
+        source = model if isinstance(model, bytes) else str(model)
+        run = runtime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+        for _ in range(calls):
+            run.run(None, {run.get_inputs()[0].name: np.zeros((1, *in_shape), np.float32)})
+        events = json.loads(Path(run.end_profiling()).read_text(encoding="utf-8"))
+    nodes = [event["args"] for event in events if event["name"].endswith("_kernel_time")]
+    if not nodes or _REPORTED not in nodes[0]:
+        return None
+    rest = int(nodes[0][_REPORTED]) - int(nodes[0]["mem_requested_in_use_delta"])
+    return max(int(node[_REPORTED]) for node in nodes) - rest
+
+
+def alive(model: bytes | Path, in_shape: tuple[int, ...]) -> int:
     """Bytes of the activations that live at once, at the worst moment of one image."""
     graph, sizes = _executed(model, in_shape)
     last = {name: n for n, node in enumerate(graph.node) for name in (*node.input, *node.output)}

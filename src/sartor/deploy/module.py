@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from torch.jit._trace import TracerWarning  # what `torch.jit.TracerWarning` is, which is not exported by type
 
 from sartor.core.errors import BadInput, SartorError, require
+from sartor.deploy import probe
 from sartor.deploy.graph import simplified, without_traces
-from sartor.deploy.targets import probe
 
 INPUT, OUTPUT = "image", "logits"
 OPSET = 18

@@ -1,16 +1,15 @@
 """An exported network in 8 bits: QuantizeLinear and DequantizeLinear around its layers, calibrated on images.
 
 How a network is best quantised is not known in advance, so that several ways are tried and the one that gets most
-validation images right is kept (`sartor.pipeline.precision`). Weights are of 7 bits where the processor would overflow
-(x86 without VNNI). `corrected` takes out of every bias what rounding its weights adds to the layer's mean output
-(Nagel et al., Data-free quantization, 2019, equation 15). To be timed, a network needs neither images nor good weights:
-`sketched`.
+validation images right is kept (`sartor.pipeline.precision`). Weights are of 7 bits where the target's processor
+would overflow (x86 without VNNI). `corrected` takes out of every bias what rounding its weights adds to the layer's
+mean output (Nagel et al., Data-free quantization, 2019, equation 15). To be timed, a network needs neither images nor
+good weights: `sketched`.
 """
 
 from __future__ import annotations
 
 import logging
-import platform
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from sartor.core.errors import BadInput, require
+from sartor.deploy import probe
 from sartor.deploy.module import INPUT, session
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -48,18 +48,11 @@ class Way:
 WAYS = (Way(), Way(corrected=False), Way(per_channel=False), Way(gates=False), Way(ends=False, gates=False))
 
 
-def seven_bits() -> bool:
-    """Whether products of 8 bits overflow on this processor: x86 without VNNI."""
-    if platform.machine().lower() not in ("x86_64", "amd64", "i686"):
-        return False
-    try:
-        return "vnni" not in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return True
+def quantised(model: Path | bytes, images: Array, way: Way = WAYS[0], weight_bits: int | None = None) -> bytes:
+    """The network in 8 bits, its ranges those that `images` (pixels, B C S S) take in it.
 
-
-def quantised(model: Path | bytes, images: Array, way: Way = WAYS[0], reduce_range: bool | None = None) -> bytes:
-    """The network in 8 bits, its ranges those that `images` (pixels, B C S S) take in it."""
+    Its weights have as many bits as this machine's processor can multiply, unless told.
+    """
     onnx, quantization = require("onnx", "onnx"), require("onnxruntime.quantization", "onnx")
     proto = _apart(onnx.load_model_from_string(model) if isinstance(model, bytes) else onnx.load(str(model)))
     left = _in_float(proto, way)
@@ -68,7 +61,7 @@ def quantised(model: Path | bytes, images: Array, way: Way = WAYS[0], reduce_ran
         onnx.save(proto, str(source))
         quantization.quantize_static(
             str(source), str(target), _reader(quantization, images, _batch(proto)), per_channel=way.per_channel,
-            reduce_range=seven_bits() if reduce_range is None else reduce_range,
+            reduce_range=(weight_bits or probe.weight_bits()) < 8,
             activation_type=quantization.QuantType.QUInt8, weight_type=quantization.QuantType.QInt8,
             op_types_to_quantize=list(_TYPES), nodes_to_exclude=left,
         )  # fmt: skip
@@ -77,13 +70,14 @@ def quantised(model: Path | bytes, images: Array, way: Way = WAYS[0], reduce_ran
         _correct(made, proto, images)
     props = {p.key: p.value for p in proto.metadata_props} | {"precision": "int8"}
     onnx.helper.set_model_props(made, dict(sorted(props.items())))
-    return bytes(made.SerializeToString())
+    return bytes(_brief(made).SerializeToString())
 
 
-def sketched(model: bytes) -> bytes:
+def sketched(model: bytes, weight_bits: int | None = None, strict: bool = False) -> bytes:
     """A network or a part of one in 8 bits whose ranges are made up: as fast as it would be, and good for nothing else.
 
-    What has nothing to quantise is rounded to 8 bits and back: what every part pays that is called alone.
+    What has nothing to quantise is rounded to 8 bits and back: what every part pays that is called alone. Where that is
+    no part but a network (`strict`), it is refused.
     """
     onnx, quantization = require("onnx", "onnx"), require("onnxruntime.quantization", "onnx")
     calibrate = require("onnxruntime.quantization.calibrate", "onnx")
@@ -91,19 +85,39 @@ def sketched(model: bytes) -> bytes:
     try:
         left = _in_float(proto, Way())
     except BadInput:
+        if strict:
+            raise
         left = []
     names = [proto.graph.input[0].name, *(name for node in proto.graph.node for name in node.output)]
     ranges = {name: (np.float32(-1), np.float32(1)) for name in names}
     with _quiet():
         maker = require("onnxruntime.quantization.qdq_quantizer", "onnx").QDQQuantizer(
-            proto, True, seven_bits(), quantization.QuantType.QInt8, quantization.QuantType.QUInt8,
+            proto, True, (weight_bits or probe.weight_bits()) < 8,
+            quantization.QuantType.QInt8, quantization.QuantType.QUInt8,
             calibrate.TensorsData(quantization.CalibrationMethod.MinMax, ranges), [], left, list(_TYPES), {},
         )  # fmt: skip
         maker.quantize_model()
     made = maker.model.model
     if not any(node.op_type == "QuantizeLinear" for node in made.graph.node):
         _through_eight_bits(made)
-    return bytes(made.SerializeToString())
+    return bytes(_brief(made).SerializeToString())
+
+
+def _brief(proto: Any) -> Any:
+    """With short names for all but the layers, in place: those of what rounds take more room than small layers do."""
+    graph = proto.graph
+    kept = {value.name for value in (*graph.input, *graph.output)} | {""}
+    made = (name for node in graph.node for name in node.output)
+    names = [*(t.name for t in graph.initializer), *made]
+    short = {name: f"v{n}" for n, name in enumerate(dict.fromkeys(names)) if name not in kept}
+    for tensor in graph.initializer:
+        tensor.name = short.get(tensor.name, tensor.name)
+    for node in graph.node:
+        node.name = node.name if node.op_type in _LAYERS else ""
+        for names in (node.input, node.output):
+            names[:] = [short.get(name, name) for name in names]
+    del graph.value_info[:]
+    return proto
 
 
 def _through_eight_bits(proto: Any) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import math
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,13 +18,26 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy.stats import binom
 
-from sartor.deploy.targets.probe import visit
+from sartor.deploy import probe
+from sartor.deploy.probe import visit
 
 Array = NDArray[np.float64]
 Workload = Callable[[], object]  # one inference, finished when it returns
+
+
+@contextmanager
+def threads_of_torch(threads: int) -> Iterator[None]:
+    """`threads` for PyTorch's operators; the caller's number comes back afterwards."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @contextmanager
@@ -39,35 +53,43 @@ def _no_collection() -> Iterator[None]:
 
 
 class Stopwatch(ABC):
-    """Times networks by their names, wherever they are."""
+    """Times networks by their names, wherever they are; `states` are what the machine told of itself meanwhile."""
+
+    def __init__(self) -> None:
+        self.states: list[dict[str, float]] = []
 
     @abstractmethod
     def visits(self, names: Sequence[str], seconds: float) -> Iterator[tuple[str, list[float]]]:
         """One visit of each, in this order: the milliseconds of every call during `seconds`."""
 
     def conditions(self) -> dict[str, Any]:
-        """What the machine was like meanwhile, where it tells."""
-        return {}
+        """The ranges of clock and temperature, and whether the processor was slowed down, where the machine tells."""
+        known = {name: [s[name] for s in self.states if name in s] for name in probe.STATES}
+        return {name: [min(values), max(values)] for name, values in known.items() if values}
 
 
-class Here(Stopwatch):
+class InProcess(Stopwatch):
     """Times workloads in this process."""
 
     def __init__(
         self, workloads: Mapping[str, Workload], time: Callable[[Workload, float], list[float]] = visit
     ) -> None:
+        super().__init__()
         self.workloads, self.time, self.rounds = workloads, time, 0
+        self.cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
     def visits(self, names: Sequence[str], seconds: float) -> Iterator[tuple[str, list[float]]]:
         """Workloads may be made when they are first asked for, which leaves a lot to collect."""
         self.rounds += 1
         if self.rounds < 3:
             gc.collect()
+        self.states.append(probe.state(self.cores))
         for name in names:
             call = self.workloads[name]
             with _no_collection():
                 calls = self.time(call, seconds)
             yield name, calls
+        self.states.append(probe.state(self.cores))
 
 
 def interleaved(
@@ -139,6 +161,7 @@ class Timing:
     drift: float | None = None
     samples: tuple[float, ...] = field(default=(), repr=False)
     rounds: tuple[float, ...] = field(default=(), repr=False)
+    conditions: Mapping[str, Any] = field(default_factory=dict, repr=False)  # what the machine was like meanwhile
 
     @classmethod
     def of(cls, rounds: Sequence[Sequence[float]], reference: Sequence[float], reference_then: float | None) -> Timing:

@@ -42,7 +42,9 @@ def compare(
         cut, begun = FitCut(context, run, budgets), time.monotonic()
         with run.reporter.bar("pricing what could be trained instead", 100) as bar:
             found = groups(cut, budgets, timm, lambda n, done, total: bar.to(100 * done // total, n))
-        rivals = [Rival(context, run, g, budgets) for g in found]
+        # Rivals are deployed as the run's network is: whether 8 bits are worth it is decided.
+        alike = replace(context, options=replace(context.options, precision=cut.precision))
+        rivals = [Rival(alike, run, g, budgets) for g in found]
         seconds = run.load(TrainingFile).seconds
         if in_all is not None:
             seconds = in_all / max(1, sum(rival.possible for rival in rivals))

@@ -21,7 +21,7 @@ from sartor.core import config
 from sartor.core.config import fields_of
 from sartor.core.errors import RunError
 from sartor.core.quadratic import Limit, Quadratic
-from sartor.core.registry import COSTS, METHODS, RUNTIMES, SOLVERS, SPACES
+from sartor.core.registry import COSTS, METHODS, SOLVERS, SPACES
 from sartor.core.seeds import Seeds
 from sartor.core.task import Task
 from sartor.costs.base import Cost
@@ -43,12 +43,13 @@ from sartor.pipeline.options import (
     Fit,
     Options,
     Plug,
-    aimed,
+    at_new_targets,
     from_mapping,
     parse_budgets,
     plain,
     read_targets,
     recorded,
+    usual_target,
 )
 from sartor.runs.clock import Clock
 from sartor.runs.codec import encode
@@ -60,7 +61,7 @@ from sartor.solvers.base import Problem, Solution
 from sartor.spaces.base import Shape, Space
 from sartor.version import __version__
 
-_LATER = ("costs", "solver", "target", "precision")  # what config.toml of runs of Sartor 0.1 does not have
+_LATER = ("costs", "solver", "target", "precision", "batch")  # what config.toml of runs of Sartor 0.1 does not have
 # Seconds that are kept for what follows a training: judging, exporting, the report; every measured cost; 8 bits.
 _ENDING, _MEASURING, _QUANTISING = 5.0, 5.0, 20.0
 _DECIDING = 3.0  # and for building and measuring what may be chosen, before it is trained
@@ -123,9 +124,7 @@ class Context:
 
     def runtime(self) -> Runtime:
         """What the network is deployed under."""
-        o = self.options
-        made: Runtime = RUNTIMES.make(o.runtime, {"device": o.deployed_on(), "threads": o.threads, "target": o.target})
-        return made
+        return self.options.deployed_under()
 
     def config(self) -> dict[str, Any]:
         """Everything that decides the result."""
@@ -300,7 +299,9 @@ def reopened(
     reporter.imports(named_code(values))
     limits = parse_budgets(budgets or {}, given.costs)
     names = [*sorted(p.stem for p in (run.path / "costs").glob("*.json")), *limits]
-    kept = aimed({n: given.costs.get(n, Plug(n, {}, trusted)) for n in names}, read_targets(target))
+    targets = read_targets(target)
+    kept = at_new_targets({n: given.costs.get(n, Plug(n, {}, trusted)) for n in names}, targets)
+    more |= {} if usual_target(targets) is None else {"target": usual_target(targets)}
     start = Origin.there(given.start)  # it may be another machine's
     given = dataclasses.replace(given, costs=kept, devices=1, nodes=1, start=start, **more)
     return open_context(given, path, reporter, timed=False), {n: float(v) for n, v in limits.items()}

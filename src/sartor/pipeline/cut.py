@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor, nn
 
@@ -119,21 +119,37 @@ class Cut(ABC):
         """The cost's table over the space."""
         return cost.table(self.space, self.context.task, tick, cache_folder())
 
+    @property
+    def precision(self) -> Literal["float32", "int8"]:
+        """In which the network is deployed: as it was decided, before that as it was asked for."""
+        path = self.run.path / SolutionFile.NAME
+        told = self.run.load(SolutionFile).precision if path.is_file() else None
+        if told is None:  # older runs tell by their tables
+            tables = [self._kept(name) for name in self.context.costs]
+            small = any(table is not None and table.precision == "int8" for table in tables)
+            told = "int8" if small or self.context.options.precision == "int8" else "float32"
+        return "int8" if told == "int8" else "float32"
+
     def tables(self, precision: str | None = None) -> dict[str, CostTable]:
         """The cost tables, with the corrections that this budget's measurements brought.
 
-        In the precision that was decided on, or in a given one where that is priced by itself.
+        In the precision that was decided on, or in a given one, where that is priced by itself.
         """
-        return {n: self._table(n, precision) for n in self.context.costs}
+        wanted = self.precision if precision is None else precision
+        return {name: self._table(name, wanted) for name in self.context.costs}
 
-    def _table(self, name: str, precision: str | None) -> CostTable:
-        base, own = self.context.run.path / "costs", self.run.path / f"{name}.json"
+    def _table(self, name: str, precision: str) -> CostTable:
+        base, kept = self.context.run.path / "costs", self._kept(name)
         small = base / f"int8/{name}.json"
-        wanted = "int8" if precision == "int8" and small.exists() else "float32"
-        kept = read_file(own, CostTable) if own.exists() else None
-        if kept is not None and (precision is None or kept.precision == wanted):
+        own = precision == "int8" and small.exists()  # else its price is the same in 8 bits
+        if kept is not None and kept.precision == ("int8" if own else "float32"):
             return kept
-        return read_file(small if wanted == "int8" else base / f"{name}.json", CostTable)
+        return read_file(small if own else base / f"{name}.json", CostTable)
+
+    def _kept(self, name: str) -> CostTable | None:
+        """The budget's own form of a table, where it has one."""
+        own = self.run.path / f"{name}.json"
+        return read_file(own, CostTable) if own.exists() else None
 
     def limits(self, tables: Mapping[str, CostTable]) -> tuple[Limit, ...]:
         """The budgets and the space's own rules."""
@@ -163,13 +179,15 @@ class Cut(ABC):
             # Without a table it is the given network, from which shares become budgets.
             limit = None if table is None else self.budgets.get(name)
             at = Occasion(file, table, limit, self.run.log)
-            found = c.costs[name].behind(table).measure(c.deployed(net), c.shape, at)
+            cost = c.costs[name] if table is None else c.costs[name].in_precision(table.precision)
+            found = cost.measure(c.deployed(net), c.shape, at)
         agreed: Measured = c.engine.agree(found)
         return agreed
 
     def correct(self, table: CostTable, arch: Arch, amount: float, both_ways: bool = False) -> CostTable:
-        """The table after a measurement of `arch`, kept beside this budget's files."""
-        return self.keep(self.context.costs[table.cost].correct(table, arch, amount, both_ways))
+        """The table after a measurement of `arch`, kept beside this budget's files unless that in other bits is."""
+        made, kept = self.context.costs[table.cost].correct(table, arch, amount, both_ways), self._kept(table.cost)
+        return self.keep(made) if kept is None or kept.precision == made.precision else made
 
     def keep(self, table: CostTable) -> CostTable:
         """Write this budget's own form of a table."""

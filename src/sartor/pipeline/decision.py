@@ -7,16 +7,18 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from sartor.core.arch import Arch, canonical
 from sartor.core.errors import Infeasible, SolverError
 from sartor.core.quadratic import Largest, Limit, Quadratic, inside
+from sartor.core.units import TIME
 from sartor.costs.base import CostTable, Measured
 from sartor.pipeline import precision
 from sartor.pipeline.cut import Cut, chosen
+from sartor.runs.codec import encode
 from sartor.runs.schema import (
     FrontierFile,
     SolutionFile,
@@ -37,38 +39,60 @@ _SURE = 4.0
 
 def check(cut: Cut) -> None:
     """Stop before any training where no network of the space can meet the budgets."""
-    _each(cut, lambda bits: _best(cut, Quadratic(cut.space.sizes), cut.tables(bits)))
+    c = cut.context
+    c.options.check_precision(c.costs)
+    why = precision.impossible(cut) if c.options.precision == "auto" else None
+    if why:
+        c.run.log(f"{why}: it will be deployed in float32")
+    found, failed = _each(cut, lambda bits: _best(cut, Quadratic(cut.space.sizes), cut.tables(bits)))
+    if not found:
+        raise min(failed.values(), key=lambda error: math.inf if error.least is None else error.least)
 
 
-def _each(cut: Cut, solve: Callable[[str], Answer]) -> dict[str, Answer]:
-    """The answers in every precision that may be deployed; one that has none counts only if there is no other."""
-    found, failed = dict[str, Answer](), list[Infeasible]()
+def _each(cut: Cut, solve: Callable[[str], Answer]) -> tuple[dict[str, Answer], dict[str, Infeasible]]:
+    """The answers in every precision that may be deployed, and why there is none in the others."""
+    found, failed = dict[str, Answer](), dict[str, Infeasible]()
     for bits in precision.considered(cut):
         try:
             found[bits] = solve(bits)
         except Infeasible as error:
-            failed.append(error)
-    if not found:
-        raise min(failed, key=lambda error: math.inf if error.least is None else error.least)
-    return found
+            failed[bits] = error
+    return found, failed
 
 
 def decide(cut: Cut) -> list[str]:
-    """The frontier, and the best network inside the budgets that really is, in the precision that allows a better one.
+    """The frontier, and the best network inside the budgets that really is.
 
-    In equal ones it is float32.
+    In 8 bits where `precision` says so, after it was built in them and in 32.
     """
-    goal = cut.goal()
-    found = _each(cut, lambda bits: _fitting(cut, goal, cut.tables(bits)))
+    goal, log = cut.goal(), cut.context.run.log
+    found, failed = _each(cut, lambda bits: _fitting(cut, goal, cut.tables(bits)))
+    if not found:
+        raise min(failed.values(), key=lambda error: math.inf if error.least is None else error.least)
     worth = {bits: _promise(cut, goal, fitting.arch, cut.finalists()) for bits, fitting in found.items()}
-    best = max(worth, key=lambda bits: worth[bits])
+    small = found["int8"].arch if "int8" in found else None
+    bits, why, compared = precision.decided(cut, worth, small)
     if len(worth) > 1:
-        told = " and ".join(f"{value:.4g} in {bits}" for bits, value in worth.items())
-        cut.context.run.log(f"the best network inside the budgets scores {told}: {best} is chosen")
-    for n, table in found[best].tables.items():
+        log(f"the best network inside the budgets scores {' and '.join(f'{v:.4g} in {n}' for n, v in worth.items())}")
+    for name, both in compared.items():
+        show = cut.context.costs[name].kind.show if name in cut.context.costs else TIME.show
+        log(f"built in both, {name} is {show(both.int8.value)} in int8 and {show(both.float32.value)} in float32")
+    if why:
+        log(f"{bits} is decided on: {why}")
+    if bits not in found:
+        raise failed[bits]
+    _once_more(cut, found[bits].arch)
+    for n, table in found[bits].tables.items():
         if table.corrections or table.precision == "int8" or (cut.run.path / f"{n}.json").exists():
             cut.keep(table)
-    return _write_decision(cut, goal, found[best])
+    told = {"precision": bits, "why": why, "compared": encode(compared)}
+    return _write_decision(cut, goal, found[bits], told)
+
+
+def _once_more(cut: Cut, arch: Arch) -> None:
+    """Where another network was decided on before: what was made of that one is made again."""
+    if "train" in cut.run.stages() and chosen(cut.run) != arch:
+        cut.run.forget(("train", "export", "verify"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +115,7 @@ def _fitting(cut: Cut, goal: Quadratic, tables: dict[str, CostTable]) -> Fitting
     c = cut.context
     fits: Fitting | None = None
     tries, spare = 0, _SPARE
-    _believe(cut, goal, tables)
+    _admit_tried(cut, goal, tables)
     while True:
         try:
             solution = _preferred(cut, goal, tables, _thrifty(cut, goal, tables, _best(cut, goal, tables)))
@@ -145,7 +169,7 @@ def _over(cut: Cut, arch: Arch, tables: Mapping[str, CostTable]) -> dict[str, Me
     return found
 
 
-def _believe(cut: Cut, goal: Quadratic, tables: dict[str, CostTable]) -> None:
+def _admit_tried(cut: Cut, goal: Quadratic, tables: dict[str, CostTable]) -> None:
     """Teach the tables that the best network that was tried is inside, where they deny it and it was measured to be.
 
     Once: where they learn better afterwards, that counts.
@@ -267,7 +291,7 @@ def _correct(cut: Cut, table: CostTable, arch: Arch, measured: float, tries: int
     return table
 
 
-def _write_decision(cut: Cut, goal: Quadratic, fits: Fitting) -> list[str]:
+def _write_decision(cut: Cut, goal: Quadratic, fits: Fitting, more: Mapping[str, Any]) -> list[str]:
     solution, arch, tables = fits.solution, fits.arch, fits.tables
     if cut.traded:
         _write_frontier(cut, goal, tables)
@@ -279,7 +303,7 @@ def _write_decision(cut: Cut, goal: Quadratic, fits: Fitting) -> list[str]:
         "budgets": dict(cut.budgets), "solution": {**solution.to_json(), "picks": list(arch.picks)},
         "architecture": arch.named(cut.space.choices), "string": cut.space.describe(arch),
         "drawing": drawing.to_json(), "predicted": {n: t.form(arch) for n, t in tables.items()}, "built": fits.built,
-        "corrections": [entry for n in corrected for entry in tables[n].corrections],
+        "corrections": [entry for n in corrected for entry in tables[n].corrections], **more,
     })  # fmt: skip
     own = cut.decided(arch) + ["frontier.json"] * cut.traded
     return ["solution.json", *(f"{n}.json" for n in corrected), *own]

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
-from sartor.core.config import build, fields_of
+from sartor.core.config import build, check, fields_of
 from sartor.core.errors import BadInput, nearest
 from sartor.core.registry import COSTS, METHODS, RUNTIMES, SOLVERS, SPACES, Registry, cost_of
 from sartor.core.seeds import checked
 from sartor.core.threads import bounded
-from sartor.core.units import DURATION
+from sartor.core.units import DURATION, TIME
 
 if TYPE_CHECKING:
     from sartor.costs.base import Cost
+    from sartor.deploy.runtimes.base import Runtime
 from sartor.data.naming import describe, refuse_code
 
 # On two CPU cores the image's side decides whether a search takes minutes or hours.
@@ -150,10 +151,41 @@ class Options:
             return {"name": AUTO, **self.solver.options}
         return recorded(SOLVERS, self.solver.make(SOLVERS))
 
+    @property
+    def images_a_call(self) -> int:
+        """Of the deployed network."""
+        return 1
+
     def deployed_on(self) -> str:
         """The device; trained on a GPU, deployed under a runtime for CPUs, that is this machine's CPU."""
         devices: tuple[str, ...] = RUNTIMES[self.runtime].devices
         return self.device if self.device in devices else devices[0]
+
+    def deployed_under(self) -> Runtime:
+        """What the network is deployed under."""
+        given = {
+            "device": self.deployed_on(), "threads": self.threads, "target": self.target, "batch": self.images_a_call,
+        }  # fmt: skip
+        made: Runtime = RUNTIMES.make(self.runtime, given)
+        return made
+
+    def check_deployment(self) -> None:
+        """Refuse what cannot be deployed or measured: a runtime that is not installed, a machine that is not there."""
+        self.deployed_under().identity()
+        costs = self.made_costs()
+        for cost in costs.values():
+            cost.identity()
+        self.check_precision(costs)
+
+    def check_precision(self, costs: Mapping[str, Cost]) -> None:
+        """Refuse to deploy in int8 what is measured in float32 alone."""
+        times = {n: cost for n, cost in costs.items() if cost.measured and cost.kind == TIME}
+        lacking = [n for n, cost in times.items() if cost.int8() is None] if self.precision == "int8" else []
+        if lacking:
+            raise BadInput(
+                f"precision int8 needs {lacking[0]} in int8, but there is none: its runtime does not compute in int8, "
+                "or its profile was measured without --precision int8."
+            )
 
     def made_costs(self) -> dict[str, Cost]:
         """The costs of this run by name: all that are counted, and those that are measured where that is asked for."""
@@ -168,7 +200,7 @@ class Options:
         options = {f.name for f in dataclasses.fields(plug.resolve(COSTS))}
         run = {
             "runtime": self.runtime, "threads": self.threads, "device": self.deployed_on(), "target": self.target,
-            **self.measuring,
+            "batch": self.images_a_call, **self.measuring,
         }  # fmt: skip
         cost: Cost = plug.make(COSTS, {k: v for k, v in run.items() if k in options})
         return cost
@@ -182,11 +214,17 @@ class Fit(Options):
 
     method: Plug = Plug("trials")
     space: Plug = Plug(AUTO)  # the method's home
+    batch: int = 1  # images that the deployed network is given in one call
     start: str | None = None  # a run, a safetensors file or timm:NAME: weights learnt elsewhere
     time: float | None = None  # seconds for everything, pricing and export included; None: what suits the effort
     devices: int = 1
     nodes: int = 1
     logger: str = AUTO  # where curves go: see sartor.engine.loggers; no part of what a run is
+
+    @property
+    def images_a_call(self) -> int:
+        """As given."""
+        return self.batch
 
     @property
     def seconds(self) -> float | None:
@@ -201,6 +239,7 @@ class Fit(Options):
             from sartor.engine.loggers import check_logger  # and with it torch
 
             check_logger(self.logger)
+        check(self, batch=">= 1")
         method = self.method.resolve(METHODS)
         if self.space.given == AUTO:
             object.__setattr__(self, "space", dataclasses.replace(self.space, given=method.home))
@@ -238,19 +277,63 @@ def read_targets(given: Any) -> dict[str, str]:
     return dict(found)
 
 
-def aimed(costs: Mapping[str, Plug], targets: Mapping[str, str]) -> dict[str, Plug]:
+def usual_target(targets: Mapping[str, str]) -> str | None:
+    """Where what names no target is measured: at the one without a name, or at the only one; None if there is none."""
+    only = next(iter(targets.values())) if len(targets) == 1 else None
+    return targets.get("", only)
+
+
+def at_targets(costs: Mapping[str, Plug], targets: Mapping[str, str]) -> dict[str, Plug]:
     """The costs, each at the target whose name follows its own: ``latency@pi`` at that of ``pi``."""
-    found = dict(costs)
-    for name, plug in costs.items():
+    found, usual = dict(costs), usual_target(targets)
+    for name in [n for n, plug in costs.items() if _placed(plug)]:
         at = name.partition("@")[2]
-        if at in targets and _placed(plug):
-            found[name] = dataclasses.replace(plug, options={**plug.options, "target": targets[at]})
+        address = targets.get(at) if at else usual
+        if address is not None:
+            found[name] = dataclasses.replace(costs[name], options={**costs[name].options, "target": address})
     return found
+
+
+def at_new_targets(costs: Mapping[str, Plug], targets: Mapping[str, str]) -> dict[str, Plug]:
+    """Those of a run that is there, at targets of which each must be one of theirs."""
+    placed = [name for name, plug in costs.items() if _placed(plug)]
+    known = {name.partition("@")[2] for name in placed}
+    other = [at for at in targets if at not in known and not (len(targets) == 1 and "" in known)]
+    if placed and other:
+        named = ", ".join(sorted(known - {""})) or "without a name"
+        raise BadInput(f"the targets of this run are {named}: give NAME=ADDRESS, but got {targets[other[0]]!r} for "
+                       f"{other[0] or 'one without a name'}.")  # fmt: skip
+    return at_targets(costs, targets)
 
 
 def _placed(cost: Plug) -> bool:
     """Whether it is measured somewhere: at a target."""
     return "target" in {f.name for f in dataclasses.fields(cost.resolve(COSTS))}
+
+
+def _at_each(costs: Mapping[str, Plug], budgets: Collection[str], targets: Mapping[str, str]) -> dict[str, Plug]:
+    """The costs, and for every named target each cost that is limited or asked for anywhere and measured at targets."""
+    named, usual = [name for name in targets if name], usual_target(targets)
+    known = {name: Plug(name) for name in COSTS.names()} | dict(costs)
+    wanted = [name for name in (*costs, *budgets) if cost_of(name) in known and _placed(known[cost_of(name)])]
+    for name in budgets if usual is None and named else ():
+        if name in wanted and "@" not in name:
+            raise BadInput(
+                f"the {name} budget must say at which of the targets {', '.join(named)} it holds: "
+                f"--budget {name}@{named[0]}=AMOUNT."
+            )
+    if len(named) > 1 and not wanted:
+        raise BadInput(
+            f"nothing is measured at the targets {', '.join(named)}: give a budget for one of them, such as --latency "
+            f"{named[0]}=5ms, or ask for --cost latency."
+        )
+    found = {n: plug for n, plug in costs.items() if usual is not None or not named or n not in wanted or "@" in n}
+    for base in dict.fromkeys(map(cost_of, wanted)):
+        here = base in wanted and usual is not None
+        for at in named:
+            if not (here and targets[at] == usual) or f"{base}@{at}" in wanted:
+                found.setdefault(f"{base}@{at}", known[base])
+    return found
 
 
 def per_target(budgets: Any) -> Any:
@@ -274,7 +357,9 @@ def parse_budgets(
     given = per_target(given)
     unknown = sorted(set(given) - set(known))
     if unknown and cost_of(unknown[0]) in known and unknown[0] != cost_of(unknown[0]):
-        at = unknown[0].partition("@")[2]
+        name, _, at = unknown[0].partition("@")
+        if not _placed(known[name]):
+            raise BadInput(f"{name} is the same at every target: give the budget {name}, without @{at}.")
         raise BadInput(f"the budget {unknown[0]} needs a target named {at}: add --target {at}=ssh://user@host.")
     if unknown:
         raise BadInput(
@@ -328,12 +413,10 @@ def read(values: Mapping[str, Any], cls: type[Kind], trusted: bool = True) -> Ki
     targets = read_targets(flat.pop("target", None))
     costs = read_costs(flat.get("costs") or {}, trusted)
     budgets = flat.get("budgets")
-    for name in per_target(budgets if isinstance(budgets, Mapping) else {}):
-        plug = Plug(cost_of(name))
-        if name != plug.given and name.partition("@")[2] in targets and plug.given in COSTS.names() and _placed(plug):
-            costs.setdefault(name, plug)
-    costs = flat["costs"] = aimed(costs, {name: at for name, at in targets.items() if name})
-    flat |= {"target": targets[""]} if "" in targets else {}
+    costs = _at_each(costs, per_target(budgets if isinstance(budgets, Mapping) else {}), targets)
+    costs = flat["costs"] = at_targets(costs, {name: at for name, at in targets.items() if name})
+    usual = usual_target(targets)
+    flat |= {} if usual is None else {"target": usual}
     flat["budgets"] = parse_budgets(flat.get("budgets", {}), costs, cls.shares)
     defaults: dict[str, Any] = {f.name: f.default for f in dataclasses.fields(cls)}
     for name in cls.groups:

@@ -11,16 +11,16 @@ from typing import Any
 from sartor.core.errors import BadInput, MissingDependency, RunError
 from sartor.core.registry import COSTS
 from sartor.costs.base import Cost
-from sartor.pipeline import decision, stages, training
+from sartor.pipeline import decision, precision, stages, training
 from sartor.pipeline.context import Context, open_context, record, reopened
 from sartor.pipeline.cut import Cut, FitCut
-from sartor.pipeline.options import Fit, Plug
+from sartor.pipeline.options import Fit, Options, Plug
 from sartor.pipeline.verification import Ask, verify
 from sartor.runs.certificate import certificate
 from sartor.runs.clock import Clock
 from sartor.runs.directory import Run
 from sartor.runs.progress import Reporter
-from sartor.runs.schema import VerifyFile
+from sartor.runs.schema import StagesFile, VerifyFile
 
 _ROUNDS = 6  # solve, train and verify again after a measured overrun, at most so often
 _PROVING = 3.0  # seconds for proving the optimum again at the end
@@ -29,6 +29,7 @@ _AGAIN = ("solve", "train", "export", "verify")
 
 def fit(options: Fit, out: Path, reporter: Reporter | None = None) -> Path:
     """Data and budgets in, a certified network out; the same call resumes after a crash."""
+    ready(options, out)
     context = open_context(options, out, reporter or Reporter())
     cut = FitCut(context, context.run, {n: float(v) for n, v in options.budgets.items()})
     with cut.run.locked(), context.running():
@@ -88,6 +89,12 @@ def slug(budgets: Mapping[str, float], costs: Mapping[str, Cost]) -> str:
     return "_".join(f"{n}-{costs[n].kind.exactly(v)}" for n, v in sorted(budgets.items()))
 
 
+def ready(options: Options, out: Path) -> None:
+    """Before the first image is read: refuse what is found missing at the end otherwise, hours later."""
+    if not (out / StagesFile.NAME).exists():  # what has begun may need none of it any more
+        options.check_deployment()
+
+
 def begin(c: Context) -> None:
     """The first stage: options and data, which must be those that a resumed run began with."""
     record(c)
@@ -98,7 +105,13 @@ def begin(c: Context) -> None:
 def price(cut: Cut) -> None:
     """The stage that prices the space."""
     run = cut.context.run
-    run.stage("costs", lambda: stages.costs(cut), "costs: pricing every part of the space on this device")
+    run.stage("costs", lambda: stages.costs(cut), f"costs: pricing every part of the space{_where(cut)}")
+
+
+def _where(cut: Cut) -> str:
+    """The targets at which anything is measured."""
+    found = dict.fromkeys(str(at) for cost in cut.context.costs.values() if (at := getattr(cost, "target", None)))
+    return "".join(f", {'on this machine' if at == 'local' else f'at {at}'}" for at in found)
 
 
 def finish(cut: Cut, more: Callable[[], object] = lambda: None) -> None:
@@ -139,7 +152,11 @@ def until_it_fits(cut: Cut) -> None:
         decide(cut)
         run.stage("train", lambda: training.train(cut), "train: the chosen network")
         run.stage("export", lambda: stages.export(cut), "export: ONNX, weights, labels, preprocessing")
-        run.stage("verify", lambda: stages.verify(cut), "verify: the network as deployed, on this machine")
+        if run.agree(cut.precision == "int8" and precision.refused(cut)):
+            run.log("the network is not worth 8 bits: the problem is solved again in float32")
+            run.forget(("solve", "export", "verify"))  # a training of the same network stays
+            continue
+        run.stage("verify", lambda: stages.verify(cut), f"verify: the network as deployed{_where(cut)}")
         if run.load(VerifyFile).fits:
             return
         decision.learn(cut)

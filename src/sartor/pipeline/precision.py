@@ -1,45 +1,44 @@
 """In how many bits the network is deployed: 8 where that is asked for, or (`auto`) where it is faster and as good.
 
-Parts are priced in both, the problem is solved in both, and each candidate is built and timed in its own: `auto` takes
-the network that scores most. After training it is quantised on training images in several ways, of which the first
-stays that gets as many validation images right, or nearly; else the best. Where that loses too much, the network is
-trained a little longer, computing as in 8 bits. `auto` deploys it only where it is faster and as good, and else looks
-for a network in float32.
+Parts are priced in both, and the problem is solved in both. Where the best network in 8 bits scores as much as that in
+32, it is built in both forms, and these are timed together at every target before anything is trained: 8 bits are
+decided on only where they take less everywhere, beyond what the measurements leave open. After training the network is
+quantised (`quantising`); where that loses too much, or is slower after all, the problem is solved again in float32.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
-import torch
+from torch import nn
 
+from sartor.core.arch import Arch
 from sartor.core.errors import BadInput, Infeasible
 from sartor.core.registry import COSTS
+from sartor.core.units import TIME
 from sartor.costs.base import Cost
-from sartor.data.base import Index
-from sartor.deploy.export import INT8, TUNED, OnnxModel, deployed_file, export_onnx, metadata_in
-from sartor.deploy.quantise import WAYS, Way, quantised, seven_bits
-from sartor.engine.network import Masks, train_network
-from sartor.engine.rounding import rounding
+from sartor.deploy.export import INT8, TUNED, deployed_file, tell
+from sartor.deploy.module import onnx_graph
+from sartor.deploy.quantise import sketched
+from sartor.pipeline import quantising
 from sartor.pipeline.context import Context
-from sartor.pipeline.cut import Cut, chosen
+from sartor.pipeline.cut import Cut
+from sartor.pipeline.judging import evaluated
+from sartor.pipeline.options import Plug
+from sartor.pipeline.quantising import LOSS, Quantised
+from sartor.runs.codec import encode
 from sartor.runs.directory import atomic
-from sartor.runs.schema import QuantisedFile, TrainingFile
+from sartor.runs.schema import Compared, EvaluationFile, Int8EvaluationFile, QuantisedFile, SolutionFile, Spread
 from sartor.solvers.base import Problem
 
-if TYPE_CHECKING:
-    from sartor.costs.latency.cost import Latency
+Judged = tuple[dict[str, Compared], dict[str, Any]]  # by cost; and the timings by the first of them
 
-LOSS = 0.5  # points of accuracy on validation images that 8 bits may cost where nobody asked for them
-_LITTLE = LOSS / 2  # of them, with which no slower way is looked for
-_TUNING, _SLOWLY = 0.15, 0.1  # of the training's epochs and of its rate: to get used to 8 bits
-_CALIBRATED = 256  # training images that set the ranges
-_CHOOSING = 2000  # validation images that decide between the ways
-_BATCH = 256
+
+# before training ---------------------------------------------------------------------------------
 
 
 def considered(cut: Cut) -> tuple[str, ...]:
@@ -47,10 +46,28 @@ def considered(cut: Cut) -> tuple[str, ...]:
     asked: str = cut.context.options.precision
     if asked != "auto":
         return (asked,)
-    refused = (cut.run.path / QuantisedFile.NAME).is_file() and not cut.run.load(QuantisedFile).used
-    tables = cut.tables("int8")
-    priced = any(tables[n].precision == "int8" for n in cut.measured)
-    return ("float32", "int8") if priced and not refused else ("float32",)
+    return ("float32",) if impossible(cut) or refused(cut) else ("float32", "int8")
+
+
+def impossible(cut: Cut) -> str | None:
+    """Why 8 bits cannot be compared with 32 here, if so."""
+    for name, cost in _judges(cut).items():
+        if not cost.live:
+            return f"{name} cannot be measured now, so nobody knows whether int8 is faster"
+        if cost.int8() is None:
+            return f"the runtime that {name} is measured under has no int8"
+    return None
+
+
+def _judges(cut: Cut) -> dict[str, Cost]:
+    """The measured times that 8 bits must shorten: those that are limited, else those asked for, else the run's own."""
+    c = cut.context
+    times = {n: cost for n, cost in c.costs.items() if cost.measured and cost.kind == TIME}
+    limited = {n: cost for n, cost in times.items() if n in cut.budgets}
+    if limited or times:
+        return limited or times
+    name = next(name for name in COSTS.names() if COSTS[name].measured and COSTS[name].kind == TIME)
+    return {name: c.options.made_cost(Plug(name))}
 
 
 def roomier(cut: Cut) -> str:
@@ -67,144 +84,134 @@ def roomier(cut: Cut) -> str:
     return each[0] if len(each) == 1 else max(each, key=most)
 
 
+def forms(cut: Cut, arch: Arch) -> dict[str, Compared]:
+    """Both forms of a network that is not trained yet, timed together; its weights do not matter for that."""
+    c, found = cut.context, None
+    net, (plain, small) = c.deployed(cut.network(arch)), sketches(cut, arch)
+    if c.run.writer:
+        with TemporaryDirectory() as folder:
+            files = {name: Path(folder) / f"{name}.onnx" for name in ("float32", "int8")}
+            files["float32"].write_bytes(plain)
+            files["int8"].write_bytes(small)
+            found = _timed(cut, net, files)[0]
+    agreed: dict[str, Compared] = c.engine.agree(found)
+    return agreed
+
+
+def sketches(cut: Cut, arch: Arch) -> tuple[bytes, bytes]:
+    """A network that is not trained yet as it would be deployed in 32 bits and in 8; refused where that cannot be."""
+    plain = onnx_graph(cut.context.deployed(cut.network(arch)), cut.context.shape)
+    return plain, sketched(plain, quantising.weight_bits(cut), strict=True)
+
+
+def _timed(cut: Cut, net: nn.Module, files: Mapping[str, Path]) -> Judged:
+    """Both files at every target that is there."""
+    compared, timings = dict[str, Compared](), dict[str, Any]()
+    for name, cost in _judges(cut).items():
+        if cost.live:
+            found = cost.compare(net, files, cut.context.shape)
+            compared[name] = Compared(*(Spread(m.value, m.low, m.high) for m in (found["float32"], found["int8"])))
+            timings = timings or {form: m.details.get("timing") for form, m in found.items()}
+    return compared, timings
+
+
+def decided(cut: Cut, worth: Mapping[str, float], small: Arch | None) -> tuple[str, str | None, dict[str, Compared]]:
+    """The precision to deploy, why that one, and both forms of `small`, the best network in 8 bits, where it mattered.
+
+    `worth` is what the best network in each precision promises.
+    """
+    asked = cut.context.options.precision
+    if asked != "auto":
+        if small is not None:
+            sketches(cut, small)
+        return asked, None, {}
+    if small is None or worth["int8"] < worth.get("float32", -np.inf):
+        before = cut.run.load(QuantisedFile).why if refused(cut) else None
+        return "float32", before or impossible(cut) or "a better network fits", {}
+    try:
+        compared = forms(cut, small)
+    except BadInput as error:  # there is nothing to quantise
+        return "float32", str(error), {}
+    slow = [name for name, both in compared.items() if not both.faster]
+    if slow:
+        return "float32", f"int8 is not faster by {' and '.join(slow)}", compared
+    return "int8", "as good a network fits, and it is faster", compared
+
+
+# after training ----------------------------------------------------------------------------------
+
+
+def refused(cut: Cut) -> bool:
+    """Whether a trained network turned out not to be worth 8 bits."""
+    return (cut.run.path / QuantisedFile.NAME).is_file() and not cut.run.load(QuantisedFile).used
+
+
 def export(cut: Cut) -> list[str]:
     """Quantise what was exported; which files that leaves. The 8-bit file is there only if it is what is deployed."""
     c, run = cut.context, cut.run
-    for name in (INT8, TUNED) if run.writer else ():
+    for name in (INT8, TUNED, Int8EvaluationFile.NAME) if run.writer else ():
         (run.path / name).unlink(missing_ok=True)
-    if c.options.precision == "float32":
+    if c.options.precision == "float32" or (c.options.precision == "auto" and impossible(cut)):
         return []
     if run.writer:
-        _decide(cut)
+        _export(cut)
     c.engine.barrier()
-    return [name for name in (QuantisedFile.NAME, INT8, TUNED) if (run.path / name).is_file()]
+    written = (QuantisedFile.NAME, INT8, TUNED, Int8EvaluationFile.NAME)
+    return [name for name in written if (run.path / name).is_file()]
 
 
-@dataclass(frozen=True)
-class Small:
-    """The network in 8 bits, the way that made it, and what every way that was tried gets right."""
-
-    graph: bytes
-    way: Way
-    shares: Mapping[Way, float]  # of the validation images, in percent
-    wanted: float  # that of 32 bits
-    calibrated: int  # images
-    chosen_on: int
-
-    @property
-    def best(self) -> float:
-        """What the way that made it gets right."""
-        return self.shares[self.way]
-
-
-def as_int8(c: Context, source: Path) -> Small:
-    """Quantise an exported network in the first way that loses little, since they are slower and slower; else the best.
-
-    What gets right is counted on validation images.
-    """
-    rng = c.seeds.rng("quantise")
-    drawn = rng.permutation(c.splits.train)[:_CALIBRATED]
-    images, choosing = _pixels(c, drawn), rng.permutation(c.splits.val)[:_CHOOSING]
-    wanted, found, best = shares(c, source, choosing), dict[Way, float](), b""
-    for way in WAYS:
-        graph = quantised(source, images, way)
-        value = shares(c, graph, choosing)
-        if not found or value > max(found.values()):
-            best = graph
-        found[way] = value
-        if value >= wanted - _LITTLE:
-            break
-    return Small(best, max(found, key=lambda w: found[w]), found, wanted, len(drawn), len(choosing))
-
-
-def _tuned(cut: Cut) -> Small:
-    """The network in 8 bits after a short training in which it computes as in these; weights that are zero stay so."""
-    c, run = cut.context, cut.run
-    net = c.engine.place(cut.trained())
-    masks = Masks(net, {name: value != 0 for name, value in net.named_parameters() if value.ndim > 1})
-    epochs = max(1, round(_TUNING * len(run.load(TrainingFile).history)))
-    c.run.log(f"8 bits lose more than {LOSS} points: the network is trained for {epochs} more epochs as in 8 bits")
-    recipe = replace(
-        c.train, epochs=epochs, lr=_SLOWLY * c.train.lr, last_lr=0.0, warmup=0.0, cycles=1, mix=0.0, auxiliary=0.0,
-        augment="light", muon=0.0, small=1.0, mixed=False, branches=False,
-    )  # fmt: skip  # small steps of plain descent, in which only what 8 bits round is rounded
-    with rounding(net):
-        train_network(net, None, recipe, c.feed, c.splits, run, f"int8-{cut.phase(chosen(run))}", masks)
-    export_onnx(c.deployed(net), c.task, run.path / TUNED, metadata_in(deployed_file(run.path)))
-    return as_int8(c, run.path / TUNED)
-
-
-def _decide(cut: Cut) -> None:
-    c, run, source = cut.context, cut.run, deployed_file(cut.run.path)
+def _export(cut: Cut) -> None:
+    """Make the 8-bit form, compare it with the other one, and keep it where it is deployed."""
+    c, run, small = cut.context, cut.run, cut.precision == "int8"
     try:
-        made = as_int8(c, source)
+        made = quantising.make(cut, tune=small)
     except BadInput as error:
-        if c.options.precision == "int8":
+        if small:
             raise BadInput(f"{error} Use --precision float32: what was trained is not lost.") from error
         c.run.log(f"{error} It is deployed in float32.")
         (run.path / QuantisedFile.NAME).unlink(missing_ok=True)
         return
-    wanted, way = made.wanted, str(made.way)
-    if wanted - made.best > LOSS and c.engine.world == 1:
-        tuned = _tuned(cut)
-        if tuned.best > made.best:
-            made, way = tuned, f"{tuned.way}, fine-tuned"
-        else:
-            (run.path / TUNED).unlink()
-    got = made.best
-    with atomic(run.path / INT8) as tmp:
+    files = {"float32": deployed_file(run.path), "int8": run.path / INT8}
+    with atomic(files["int8"]) as tmp:
         tmp.write_bytes(made.graph)
-    files = {"float32": source, "int8": run.path / INT8}
-    timed, right = _clock(c).times(files, c.shape), {"float32": wanted, "int8": got}
-    forms = {n: {**_form(c, f), "val_accuracy": right[n], "timing": timed[n].to_json()} for n, f in files.items()}
-    slower = timed["int8"].p50 >= timed["float32"].p50
-    lost = wanted - got
-    why = "slower" if slower else f"{lost:.2f} points less accurate" if lost > LOSS else "as accurate and faster"
-    used = c.options.precision == "int8" or why == "as accurate and faster"
+    compared, timings = _timed(cut, c.deployed(cut.trained()), files)
+    against = _against(made, compared)
+    used = small and (c.options.precision == "int8" or against is None)
+    why = (against or "as accurate and faster") if small else run.load(SolutionFile).why or "float32 was decided on"
+    right = {name: _evaluated(c, file) for name, file in files.items()}
+    if used:
+        tell(files["int8"], temperature=f"{right['int8'][0].reliability.temperature:.6g}")
+        run.save(Int8EvaluationFile(**vars(right["int8"][0])))
+    chosen_on = {"float32": made.in_float, "int8": made.best}
+    run.record(QuantisedFile, {
+        "asked": c.options.precision, "used": used, "why": why, "way": str(made),
+        "reduce_range": quantising.weight_bits(cut) < 8, "calibration_images": made.calibrated,
+        "validation_images": made.chosen_on, "held_out": quantising.deciding(cut)[1], "metric": c.task.metric,
+        "tried": {str(w): v for w, v in made.shares.items()}, "compared": encode(compared),
+        **{n: {**found, "val_accuracy": chosen_on[n], "bytes": files[n].stat().st_size, "timing": timings.get(n)}
+           for n, (_, found) in right.items()},
+    })  # fmt: skip
     for name in () if used else (INT8, TUNED):
         (run.path / name).unlink(missing_ok=True)
-    run.record(QuantisedFile, {
-        "asked": c.options.precision, "used": used, "why": why, "way": way, "reduce_range": seven_bits(),
-        "calibration_images": made.calibrated, "validation_images": made.chosen_on, "metric": c.task.metric,
-        "tried": {str(w): v for w, v in made.shares.items()}, **forms,
-    })  # fmt: skip
-    small, large = (f"{timed[name].p50:.3f} ms" for name in ("int8", "float32"))
+    told = "; ".join(f"{n} takes {_told(both)}" for n, both in compared.items()) or "not timed"
     c.run.log(
-        f"int8 ({way}): {c.task.metric} {got:.2f} % against {wanted:.2f} % on {made.chosen_on} images; "
-        f"{small} against {large}: {why}; deployed in {'int8' if used else 'float32'}"
+        f"int8 ({made}): {c.task.metric} {made.best:.2f} % against {made.in_float:.2f} % on {made.chosen_on} images; "
+        f"{told}: {why}; deployed in {'int8' if used else 'float32'}"
     )
 
 
-def _form(c: Context, path: Path) -> dict[str, Any]:
-    """One precision: accuracy on the test images, bytes."""
-    logits, labels = _logits(c, path, c.splits.test)
-    by_class = c.task.by_class(logits, labels)
-    known = [value for value in by_class if value is not None]
-    return {
-        "test_accuracy": c.task.measure(logits, labels), "per_class": by_class,
-        "balanced_accuracy": float(np.mean(known)), "bytes": path.stat().st_size,
-    }  # fmt: skip
+def _against(made: Quantised, compared: Mapping[str, Compared]) -> str | None:
+    """What speaks against deploying 8 bits, if anything does."""
+    if any(both.slower for both in compared.values()):
+        return "slower"
+    return f"{made.lost:.2f} points less accurate" if made.lost > LOSS else None
 
 
-def _clock(c: Context) -> Latency:
-    """The run's latency cost, the first where there are several; else one like it, on this machine."""
-    kind = COSTS["latency"]
-    known = (cost for cost in c.costs.values() if isinstance(cost, kind) and cost.live)
-    made: Latency = next(known, None) or kind(runtime=c.options.runtime, threads=c.options.threads)
-    return made
+def _told(both: Compared) -> str:
+    return f"{TIME.show(both.int8.value)} against {TIME.show(both.float32.value)}"
 
 
-def _pixels(c: Context, index: Index) -> np.ndarray[Any, np.dtype[np.float32]]:
-    return np.asarray(c.images.pixels(np.sort(index)).numpy(), np.float32)
-
-
-def _logits(c: Context, model: Path | bytes, index: Index) -> tuple[torch.Tensor, torch.Tensor]:
-    net = OnnxModel(model)
-    parts = np.split(index, range(_BATCH, len(index), _BATCH))
-    found = np.concatenate([net.logits(c.images.pixels(part).numpy()) for part in parts])
-    return torch.from_numpy(found), torch.from_numpy(np.asarray(c.images.labels)[index])
-
-
-def shares(c: Context, model: Path | bytes, index: Index) -> float:
-    """What the model gets right of the images, in percent."""
-    return c.task.measure(*_logits(c, model, index))
+def _evaluated(c: Context, file: Path) -> tuple[EvaluationFile, dict[str, Any]]:
+    """What a file gets right of the test images."""
+    val = None if c.train.images == "all" else quantising.judged_on(c, file, c.splits.val)
+    return evaluated(c, quantising.judged_on(c, file, c.splits.test), val)

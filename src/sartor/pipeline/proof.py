@@ -91,7 +91,8 @@ def prices(d: Decision, space: Space | None, task: Task, recount: bool = True) -
             yield unknown(what, "its parts are made by code that is not Sartor's, or from a given network")
             continue
         if not COSTS[cost].measured and recount:
-            yield same(what, encode(_counted(name, space, task))["prices"], encode(table)["prices"])
+            again = _counted(name, table.precision, space, task)
+            yield same(what, encode(again)["prices"], encode(table)["prices"])
         if {p.key for p in parts} - set(table.prices):
             yield Line(what, "differs", "a price for every part", "parts without one")
             continue
@@ -103,9 +104,9 @@ def prices(d: Decision, space: Space | None, task: Task, recount: bool = True) -
 
 
 @cache
-def _counted(name: str, space: Space, task: Task) -> CostTable:
+def _counted(name: str, precision: str, space: Space, task: Task) -> CostTable:
     """The table of a counted cost; further budgets of a search share it."""
-    made: CostTable = COSTS[name]().table(space, task)
+    made: CostTable = COSTS[name]().in_precision(precision).table(space, task)
     return made
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from sartor.core.config import read_toml
-from sartor.deploy.export import OnnxModel
+from sartor.deploy.export import INT8, OnnxModel
 from sartor.deploy.timing import interval
 from sartor.pipeline.options import share_of
 from sartor.pipeline.proof import Decision
@@ -18,6 +18,7 @@ from sartor.runs.schema import (
     EvaluationFile,
     ModelFile,
     Preprocessing,
+    QuantisedFile,
     SplitsFile,
     TrainingFile,
     VerifyFile,
@@ -108,6 +109,13 @@ def evaluated(d: Decision) -> Iterator[Line]:
         yield close("evaluation.json: its confusions give the accuracy", 100 * right / max(1, told.images), told.value)
     divisor = OnnxModel(d.f.cut.path / "model/model.onnx").temperature
     yield close("model.onnx: the temperature of evaluation.json", told.reliability.temperature, divisor, 1e-5)
+    kind, small = EvaluationFile.deployed(d.f.cut.path), d.f.cut.path / INT8
+    if kind is not EvaluationFile:
+        rounded, form = d.f.cut.load(kind).checked(d.f.cut.path / kind.NAME), d.f.cut.load(QuantisedFile).int8
+        yield same(f"{kind.NAME}: what quantised.json says of int8", (form.test_accuracy, form.per_class),
+                   (rounded.value, rounded.per_class))  # fmt: skip
+        divisor = OnnxModel(small).temperature
+        yield close(f"{small.name}: the temperature of {kind.NAME}", rounded.reliability.temperature, divisor, 1e-5)
 
 
 def model(d: Decision) -> Iterator[Line]:

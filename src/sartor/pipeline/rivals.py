@@ -128,7 +128,7 @@ def _priced(cut: FitCut, name: str, entries: list[Entry], tick: Tick) -> CostTab
         table = CostTable.from_json(run.read(file))
         if all(e.key(task) in table.prices for e in entries):
             return table
-    cost = cut.context.costs[name].behind(cut.tables()[name])
+    cost = cut.context.costs[name].in_precision(cut.tables()[name].precision)
     table = replace(cost.table(Listed(tuple(entries)), task, tick, cache_folder()), cost=name)
     run.write(file, table.to_json())
     return table

@@ -88,7 +88,7 @@ def same_data(c: Context) -> None:
 def priced(c: Context) -> dict[str, tuple[str, Cost]]:
     """Every table's file, the name of its budget and its cost: in 8 bits too where these may be deployed."""
     found = {f"costs/{name}.json": (name, cost) for name, cost in c.costs.items()}
-    small = {n: None if c.options.precision == "float32" else cost.small() for n, cost in c.costs.items()}
+    small = {n: None if c.options.precision == "float32" else cost.int8() for n, cost in c.costs.items()}
     return found | {f"costs/int8/{name}.json": (name, cost) for name, cost in small.items() if cost}
 
 
@@ -99,9 +99,8 @@ def costs(cut: Cut, known: Sequence[str] = ()) -> list[str]:
         if file in known:
             continue
         if c.run.writer:
-            with c.run.reporter.bar(
-                f"{'timing parts for' if cost.measured else 'counting'} {Path(file).stem}", 100
-            ) as bar:
+            what = f"{name} in int8" if Path(file).parent.name == "int8" else name
+            with c.run.reporter.bar(f"{'timing parts for' if cost.measured else 'counting'} {what}", 100) as bar:
                 table = replace(cut.price(cost, partial(_tick, bar)), cost=name)
             c.run.write(file, table.to_json())
         files.append(file)
@@ -113,7 +112,7 @@ def same_device(cut: Cut) -> None:
     """Refuse a target that is another device than the one that was priced."""
     for name, table in cut.tables().items():
         cost = cut.context.costs[name]
-        now = cost.identity() if cost.live and table.device and hasattr(cost, "identity") else {}
+        now = cost.identity() if cost.live and table.device else {}
         other = sorted(k for k in now.keys() & table.device.keys() if now[k] != table.device[k])
         if other:
             words = ", ".join(f"{k} {now[k]} instead of {table.device[k]}" for k in other)
@@ -221,7 +220,8 @@ def verify(cut: Cut) -> list[str]:
             entry |= {"limit": cut.budgets[name], "holds": holds, "slowed": slowed and encode(slowed)}
         found[name] = entry
     fits = all(e.get("holds", True) for e in found.values())
-    device = next((dict(t.device) for t in tables.values() if t.device), None) or c.runtime().identity()
+    priced = next((dict(t.device) for t in tables.values() if "processor" in t.device), None)
+    device = priced or replace(c.runtime(), precision=cut.precision).identity()
     cut.run.record(VerifyFile, {"fits": fits, "costs": found, "device": device})
     c.engine.barrier()
     return ["verify.json"]

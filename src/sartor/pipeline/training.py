@@ -14,19 +14,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import nn
 
 from sartor.core.arch import Arch
 from sartor.engine import checkpoint
 from sartor.engine.evaluate import accuracy, outputs
-from sartor.engine.judgement import by_halves, judged, reliability, temperature
 from sartor.engine.network import Masks, settle_norms, train_network
 from sartor.engine.seeding import seeded
 from sartor.engine.whitening import held
 from sartor.pipeline.context import Context
 from sartor.pipeline.cut import Cut, Start, chosen
 from sartor.pipeline.final import Final, from_elsewhere, suited
+from sartor.pipeline.judging import evaluated
+from sartor.pipeline.quantising import held_out
 from sartor.pipeline.teaching import wide_teacher
 from sartor.runs.directory import Run, atomic
 from sartor.runs.progress import span
@@ -68,7 +68,9 @@ def train(cut: Cut) -> list[str]:
         before = accuracy(net, c.feed, c.splits.val)
         inherited = {name: value.clone() for name, value in net.state_dict().items()}
     start = time.monotonic()
-    splits = replace(c.splits, train=np.union1d(c.splits.train, c.splits.val)) if everything else c.splits
+    kept_out = held_out(cut) if everything else ()
+    more = np.setdiff1d(c.splits.val, kept_out)
+    splits = replace(c.splits, train=np.union1d(c.splits.train, more)) if everything else c.splits
     teacher = begin.teacher if c.train.teacher else None
     seconds = cut.seconds if c.train.epochs or cut.seconds is not None else _left(cut)
     if teacher is None and c.train.teaching and not c.train.epochs and cut.seconds is None:
@@ -89,6 +91,7 @@ def train(cut: Cut) -> list[str]:
     cut.run.record(TrainingFile, {
         "history": history, "seconds": time.monotonic() - start, "inherited_val_accuracy": before, "kept": kept,
         "metric": c.task.metric, "val_accuracy": after, "teacher": teacher and teacher.told,
+        "held_out": len(kept_out) or None,
         **_tested(c, cut.run, net, everything), **begin.facts,
     })  # fmt: skip
     if c.run.writer:
@@ -142,33 +145,16 @@ def _plans(cut: Cut) -> list[Path]:
 
 
 def _tested(c: Context, run: Run, net: nn.Module, everything: bool) -> dict[str, Any]:
-    """What the network gets right of the test images: of all, of every class, and of those that are no copies.
-
-    All about it goes into evaluation.json. The temperature is fitted on the validation images, or, where they were
-    trained on (`everything`), on each half of the test's to judge the other.
-    """
+    """What the network gets right of the test images; all about it goes into evaluation.json."""
     net.eval()
-    logits, labels = outputs(net, c.feed, c.splits.test)
-    if everything:
-        heat, scaled = by_halves(c.task, logits, labels)
-    else:
-        heat = temperature(c.task, *outputs(net, c.feed, c.splits.val))
-        scaled = logits / heat
-    trust = reliability(c.task, logits, scaled, labels, heat, "test, by halves" if everything else "validation")
-    told = judged(logits, labels, c.images, c.splits.test, c.task, c.images.class_names, trust)
+    val = None if everything else outputs(net, c.feed, c.splits.val)
+    told, found = evaluated(c, outputs(net, c.feed, c.splits.test), val)
     if run.writer:
         run.save(told)
-    by_class = told.per_class
-    found: dict[str, Any] = {
-        "test_accuracy": told.value, "per_class": by_class,
-        "balanced_accuracy": float(np.mean([value for value in by_class if value is not None])),
-    }  # fmt: skip
-    leaks = c.run.load(AuditFile).leaks if (c.run.path / AuditFile.NAME).is_file() else ()
-    unseen = torch.from_numpy(~np.isin(c.splits.test, leaks)).to(logits.device)
-    if leaks and unseen.any():
-        found["unseen_accuracy"] = c.task.measure(logits[unseen], labels[unseen])
+    if "unseen_accuracy" in found:
+        leaks = len(c.run.load(AuditFile).leaks)
         c.run.log(
-            f"test {c.task.metric} {found['test_accuracy']:.2f} %; without the {len(leaks)} test images that equal, or "
+            f"test {c.task.metric} {found['test_accuracy']:.2f} %; without the {leaks} test images that equal, or "
             f"nearly, one that was trained on: {found['unseen_accuracy']:.2f} %"
         )
     return found

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from sartor.core.config import read_toml
 from sartor.core.errors import BadInput, RunError, SartorError
-from sartor.core.registry import COSTS, RUNTIMES, cost_of
+from sartor.core.registry import COSTS, cost_of
 from sartor.costs.base import Cost, Occasion
 from sartor.data.base import Images, Index
 from sartor.data.naming import refuse_code
@@ -30,12 +30,22 @@ from sartor.deploy.module import evaluating
 from sartor.deploy.quantise import farthest
 from sartor.engine import checkpoint
 from sartor.pipeline import proof, references
-from sartor.pipeline.exports import FORMS, MOST
-from sartor.pipeline.precision import LOSS
+from sartor.pipeline.exports import MOST, form_maker
 from sartor.pipeline.proof import Decision
+from sartor.pipeline.quantising import LOSS
 from sartor.pipeline.rebuild import space_of
 from sartor.runs.directory import Run, refuse_links, search_of
-from sartor.runs.schema import ExportFile, ModelFile, Preprocessing, QuantisedFile, SplitsFile, TrainingFile, VerifyFile
+from sartor.runs.schema import (
+    ExportFile,
+    ModelFile,
+    Preprocessing,
+    QuantisedFile,
+    SolutionFile,
+    SplitsFile,
+    TrainingFile,
+    Verified,
+    VerifyFile,
+)
 from sartor.runs.signature import signed
 from sartor.runs.verification import Folders, Line, Verification, certified, close, each, hashes, same, unknown
 from sartor.spaces.base import Shape, Space
@@ -45,7 +55,6 @@ _AUTOCAST = 5e-2  # likewise, where accuracy was measured in half precision
 _SLOWER = 2.0  # times slower than certified, on the same device, that still agree
 _HALF = 5e-3  # of an accuracy in percent: what other logits in the last digits may turn over
 _STEP = 0.51  # of a quantised weight: rounding
-_BATCH = 256
 
 
 @dataclass(frozen=True)
@@ -86,7 +95,7 @@ def verify(path: Path, network: Callable[[], nn.Module], ask: Ask, space: Space 
     lines += each("model_int8.onnx", partial(_quantised, f))
     built: list[nn.Module] = []
     lines += each("the rebuilt network", partial(_rebuilt, f, network, built))
-    lines += each("export", partial(_exported, f))
+    lines += each("export", partial(_exported, f, ask))
     if ask.data is not None:
         lines += each("test accuracy", partial(_accuracy, f, ask.data))
     else:
@@ -137,7 +146,7 @@ def _onnx(f: Folders) -> Iterator[Line]:
     ranges = {"macs": (found.macs, found.macs)}
     ranges |= {name: (b * found.least, b * found.most) for name, b in (("params", 1), ("memory", 4))}
     for name, (least, most) in ranges.items():
-        if name not in costs:
+        if name not in costs or _precision(costs[name]) != "float32":
             continue
         told, what = costs[name].measured, f"model.onnx: {name} counted again"
         if least <= told <= most:
@@ -148,23 +157,32 @@ def _onnx(f: Folders) -> Iterator[Line]:
             yield Line(what, "differs", f"{least:.9g} to {most:.9g}", f"{told:.9g}")
 
 
+def _precision(entry: Verified) -> str:
+    """That a cost is told in."""
+    return str((entry.device or {}).get("precision", "float32"))
+
+
 def _quantised(f: Folders) -> Iterator[Line]:
     """The 8-bit file against the other one, whose weights it must have up to rounding, and against quantised.json."""
     path, told = f.cut.path / INT8, f.cut.path / QuantisedFile.NAME
+    decided = f.cut.load(SolutionFile)
     if not told.is_file():
         yield from [same("model_int8.onnx: what quantised.json tells of", False, True)] if path.is_file() else []
+        if decided.precision is not None:
+            yield same("solution.json: the precision that is deployed", decided.precision, "float32")
         return
     both = f.cut.load(QuantisedFile)
     yield same("quantised.json: which file is deployed", both.used, path.is_file())
     if f.base is f.cut:
         asked = read_toml(f.base.path / "config.toml").get("precision")
         yield same("quantised.json: the precision of config.toml", asked, both.asked)
-    faster = both.int8.timing.p50 / (both.int8.timing.reference_ms or 1.0) < both.float32.timing.p50 / (
-        both.float32.timing.reference_ms or 1.0
-    )
-    lost = both.float32.val_accuracy - both.int8.val_accuracy
-    wanted = both.asked == "int8" or (faster and lost <= LOSS)
+    small = decided.precision in (None, "int8")  # older runs decide after the training alone
+    good = both.faster and both.lost <= LOSS and all(one.faster for one in decided.compared.values())
+    wanted = small and (both.asked == "int8" or good)
     yield same("quantised.json: int8 only where it is faster and as accurate, or asked for", wanted, both.used)
+    if decided.precision is not None:
+        deployed = "int8" if both.used else "float32"
+        yield same("solution.json: the precision that is deployed", decided.precision, deployed)
     float_accuracy = f.cut.load(TrainingFile).test_accuracy
     yield close("quantised.json: the test accuracy of training.json", float_accuracy, both.float32.test_accuracy, _HALF)
     if path.is_file():
@@ -188,7 +206,7 @@ def _rebuilt(f: Folders, network: Callable[[], nn.Module], built: list[nn.Module
     built.append(deployed)
     for name, entry in f.cut.load(VerifyFile).costs.items():
         if name in COSTS.names() and COSTS[name].again():
-            cost: Cost = COSTS[name]()
+            cost: Cost = COSTS[name]().in_precision(_precision(entry))
             again = cost.measure(deployed, shape, Occasion(deployed_file(f.cut.path))).value
             yield close(f"the rebuilt network: {name} counted again", again, entry.measured)
     images = np.random.default_rng(0).integers(0, 256, (4, *shape)).astype(np.float32)
@@ -213,22 +231,27 @@ def _trained(f: Folders) -> dict[str, Tensor]:
     return {name: value for name, value in found.items() if isinstance(value, Tensor)}
 
 
-def _exported(f: Folders) -> Iterator[Line]:
+def _exported(f: Folders, ask: Ask) -> Iterator[Line]:
     """The forms for other runtimes: what they claim, and again on random images. TorchScript holds code: not loaded."""
     if "exports" not in f.cut.stages():
         return
     told, task = f.cut.load(ExportFile), f.cut.load(ModelFile).task
     images = np.random.default_rng(0).integers(0, 256, (4, *_shape(f))).astype(np.float32)
-    expected = task.probabilities(OnnxModel(f.cut.path / "model/model.onnx").logits(images))
     for name, form in told.forms.items():
-        what = f"export: {name} and model.onnx, the same probabilities"
-        yield same(f"export.json: {name} differs by less than {MOST}", True, form.difference < MOST)
-        if name not in FORMS or name == "torchscript":
+        most, source = MOST.get(form.precision, 0.0), INT8 if form.precision == "int8" else "model/model.onnx"
+        what = f"export: {name} and {Path(source).name}, the same probabilities"
+        yield same(f"export.json: {name} differs by less than {most}", True, form.difference < most)
+        if form.runtime is not None and ":" in form.runtime and not ask.trusted:
+            yield unknown(what, f"{form.runtime} is code that a file names: --trust-code")
+            continue
+        kind = form_maker(form.runtime if form.runtime and ":" in form.runtime else name)
+        if kind.code:
             yield unknown(what, "it holds code, which is not loaded here; its hash is checked")
             continue
-        found = task.probabilities(RUNTIMES[FORMS[name]](batch=4).run(f.cut.path / form.files[0], images))
+        expected = task.probabilities(OnnxModel(f.cut.path / source).logits(images))
+        found = task.probabilities(kind(batch=4).run(f.cut.path / form.files[0], images))
         off = float(np.abs(found - expected).max())
-        yield Line(what, "verified") if off < MOST else Line(what, "differs", f"less than {MOST}", f"{off:.3g}")
+        yield Line(what, "verified") if off < most else Line(what, "differs", f"less than {most}", f"{off:.3g}")
 
 
 # measured again ----------------------------------------------------------------------------------
@@ -254,8 +277,7 @@ def _accuracy(f: Folders, data: object) -> Iterator[Line]:
 def _again(f: Folders, name: str, told: float, images: Images, index: Index) -> Line:
     """What one exported file gets right."""
     splits, model = f.base.load(SplitsFile), OnnxModel(f.cut.path / "model" / name)
-    parts = np.split(index, range(_BATCH, len(index), _BATCH))
-    logits = torch.from_numpy(np.concatenate([model.logits(images.pixels(part).numpy()) for part in parts]))
+    logits = torch.from_numpy(model.logits_of(images, index))
     found = splits.task.measure(logits, torch.from_numpy(images.labels[index]))
     half = read_toml(f.base.path / "config.toml").get("device") == "cuda"
     rough = half or name != "model.onnx"  # another processor may round 8 bits otherwise
@@ -289,7 +311,7 @@ def _here(f: Folders, d: Decision, built: list[nn.Module], ask: Ask) -> Iterator
         if not ask.trusted:
             refuse_code(options)
         cost: Cost = COSTS.make(cost_of(name), {k: v for k, v in options.get(name, {}).items() if k != "name"})
-        cost = cost.behind(d.tables[name])
+        cost = cost.in_precision(d.tables[name].precision)
         found = cost.measure(built[0], _shape(f), Occasion(deployed_file(f.cut.path), d.tables[name]))
         yield _beside(what, cost, entry.measured, found.value, dict(d.tables[name].device), found.details)
 
@@ -297,7 +319,7 @@ def _here(f: Folders, d: Decision, built: list[nn.Module], ask: Ask) -> Iterator
 def _beside(what: str, cost: Cost, then: float, now: float, device: dict[str, object], details: object) -> Line:
     show = cost.kind.show
     both = f"{show(now)} here, {show(then, like=now)} certified"
-    here = cost.identity() if hasattr(cost, "identity") else {}
+    here = cost.identity()
     other = sorted(k for k in here.keys() & device.keys() if here[k] != device[k])
     drift = details.get("timing", {}).get("drift") if isinstance(details, dict) else None
     if other:

@@ -8,34 +8,17 @@ from pathlib import Path
 
 from sartor.report.files import Files
 from sartor.report.sections.headline import cautions
-from sartor.runs.schema import Certificate, ExportFile, Preprocessing
-
-_IMPORTS = {
-    "openvino": "import openvino", "litert": "from ai_edge_litert.interpreter import Interpreter",
-    "torchscript": "import torch",
-}  # fmt: skip
-_CALLS = {
-    "openvino": """\
-net = openvino.Core().compile_model("openvino/model.xml", "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-logits = net(pixels)[0]""",
-    "litert": """\
-net = Interpreter("litert/model.tflite")
-net.allocate_tensors()
-net.set_tensor(net.get_input_details()[0]["index"], pixels.transpose(0, 2, 3, 1))  # channels last
-net.invoke()
-logits = net.get_tensor(net.get_output_details()[0]["index"])""",
-    "torchscript": """\
-net = torch.jit.load("torchscript/model.pt")
-with torch.no_grad():
-    logits = net(torch.from_numpy(pixels)).numpy()""",
-}
+from sartor.runs.schema import Certificate, ExportedForm, ExportFile, Preprocessing
 
 
-def card(path: Path) -> str:
-    """README.md: front matter, what it is, how to use it, how good, what it costs, what it is not for."""
+def card(path: Path, exported: ExportFile | None = None) -> str:
+    """README.md: front matter, what it is, how to use it, how good, what it costs, what it is not for.
+
+    `exported` are forms that are about to be written.
+    """
     files = Files.open(path)
     certificate, spec = files.certificate, files.own(Preprocessing)
-    exported = files.own(ExportFile)
+    exported = exported or files.own(ExportFile)
     assert certificate is not None and spec is not None
     lines = [*_front(files.name, certificate), *_about(certificate, spec), *_usage(spec, exported)]
     lines += [*_accuracy(certificate, spec), *_costs(certificate), "", "## Limits", ""]
@@ -84,10 +67,17 @@ def _usage(spec: Preprocessing, exported: ExportFile | None) -> Iterator[str]:
     yield from ("```python", "from predict import classify  # beside this file: needs numpy, pillow and onnxruntime")
     yield from ("", 'print(classify(["photo.jpg"]))', "```", "")
     for name, form in exported.forms.items() if exported else ():
-        off = f"{form.difference:.1e} from model.onnx at most, on {exported.images if exported else 0} images"
-        yield from (f"{name} ({off}):", "", "```python", "import numpy as np", _IMPORTS[name], "")
-        yield f"pixels = np.zeros((1, {spec.channels}, {spec.image}, {spec.image}), np.float32)  # your images"
-        yield from (*_CALLS[name].splitlines(), "```", "")
+        off = f"{form.difference:.1e} from the ONNX file at most, on {exported.images if exported else 0} images"
+        yield from (f"{name}, in {form.precision} ({off}):", "")
+        if form.call:
+            yield from ("```python", *snippet(form, spec), "```", "")
+
+
+def snippet(form: ExportedForm, spec: Preprocessing) -> Iterator[str]:
+    """Python that loads a form in the folder where it lies and calls it."""
+    yield from ("import numpy as np", *form.imports.splitlines(), "")
+    yield f"pixels = np.zeros((1, {spec.channels}, {spec.image}, {spec.image}), np.float32)  # your images"
+    yield from form.call.splitlines()
 
 
 def _accuracy(c: Certificate, spec: Preprocessing) -> Iterator[str]:
@@ -100,7 +90,8 @@ def _accuracy(c: Certificate, spec: Preprocessing) -> Iterator[str]:
     if c.precision is not None:
         yield from ("| precision | test | bytes | median call |", "|---|---|---|---|")
         for name, form in (("float32", c.precision.float32), ("int8", c.precision.int8)):
-            yield f"| {name} | {form.test_accuracy:.2f} % | {form.bytes} | {form.timing.p50:.4g} ms |"
+            call = f"{form.timing.p50:.4g} ms" if form.timing else "not measured"
+            yield f"| {name} | {form.test_accuracy:.2f} % | {form.bytes} | {call} |"
         yield from ("", f"Deployed: {'int8' if c.precision.used else 'float32'} ({c.precision.why}).", "")
     if c.accuracy.per_class is not None:
         yield from ("| class | right |", "|---|---|")

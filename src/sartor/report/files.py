@@ -20,6 +20,7 @@ from sartor.runs.schema import (
     Calibration,
     Certificate,
     Correction,
+    EvaluationFile,
     Facts,
     ScoreFile,
     SolutionFile,
@@ -128,6 +129,13 @@ class Files:
         """What the search learnt; None where its file is missing."""
         found = self.searched(ScoreFile)
         return found and found.checked(self.base / ScoreFile.NAME)
+
+    @cached_property
+    def judged(self) -> EvaluationFile | None:
+        """What the network gets right as it is deployed; None in runs that do not tell."""
+        kind = EvaluationFile.deployed(self.path)
+        found = self.own(kind)
+        return found and found.checked(self.path / kind.NAME)
 
     @property
     def choices(self) -> tuple[Choice, ...]:

@@ -12,7 +12,6 @@ from sartor.report.sections.frontier import frontier
 from sartor.report.sections.headline import headline
 from sartor.report.sections.mistakes import confusions
 from sartor.report.text import Html, esc
-from sartor.runs.schema import EvaluationFile
 
 _STYLE = (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
 _OWN = "body{background:none} section{margin:0 0 10px} .upright.cursor,.mark.ring{display:none}"
@@ -21,12 +20,12 @@ _OWN = "body{background:none} section{margin:0 0 10px} .upright.cursor,.mark.rin
 def frame(path: Path) -> str:
     """The HTML of one finished run, or of a further budget of it."""
     files = Files.open(path)
-    judged, traded = files.own(EvaluationFile), frontier(files)
+    judged, traded = files.judged, frontier(files)
     body: list[str] = [_certificate(files)]
     if traded and not traded["empty"]:
         title = f"Every optimal trade-off: {traded['count']} networks"
         body.append(f"<section><h2>{esc(title)}</h2>{traded['figure']}</section>")
-    if judged and (matrix := confusions(judged.checked(files.path / EvaluationFile.NAME))):
+    if judged and (matrix := confusions(judged)):
         words = "percent of each class (rows) that is given each answer (columns)"
         body.append(f"<section><h2>What is taken for what</h2><p class=muted>{words}</p>{matrix}</section>")
     page = f"<!doctype html><meta charset=utf-8><style>{_STYLE}{_OWN}</style><main>{''.join(body)}</main>"

@@ -16,6 +16,7 @@ from sartor.runs.schema import (
     Code,
     DataIdentity,
     Environment,
+    ExportFile,
     Proof,
     QuantisedFile,
     ScoreFile,
@@ -48,7 +49,7 @@ def certificate(base: Run, cut: Run) -> Certificate:
             metric=training.metric,
             balanced=small.balanced_accuracy if small else training.balanced_accuracy,
             per_class=small.per_class if small else training.per_class,
-            unseen=None if small else training.unseen_accuracy,
+            unseen=small.unseen_accuracy if small else training.unseen_accuracy,
         ),
         score=Proof(
             method=score.method,
@@ -79,6 +80,7 @@ def certificate(base: Run, cut: Run) -> Certificate:
         made=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         audit=base.load(AuditFile).findings if (base.path / AuditFile.NAME).is_file() else None,
         precision=both,
+        exports=cut.load(ExportFile) if "exports" in cut.stages() else None,
         files=_listed(cut),
         search=None if base.path == cut.path else _listed(base, ("data", "costs", "search")),
     )

@@ -1,47 +1,43 @@
 """Milliseconds on the target under the deployment runtime, measured.
 
 A table is made in one sitting: every distinct part, a do-nothing graph of every input shape, a fixed
-reference and a number of whole networks are timed together in interleaved rounds (`_timing`). A
+reference and a number of whole networks are timed together in interleaved rounds (`deploy.timing`). A
 part's price is its time less that of doing nothing at its input shape, since a network pays the
 runtime's overhead once and not once a part. The whole networks, built and exported as they would
-be deployed, then fix ``intercept + scale * sum of parts`` (`_calibration`), each part less what timing
+be deployed, then fix ``intercept + scale * sum of parts`` (`calibration`), each part less what timing
 it alone adds, and that is what the table's quadratic form predicts. Of parts that belong to a kind
-(`Part.kind`) a designed sample is timed and the others' prices follow from it (`model`): a space may
-have thousands. In 8 bits everything is the same, with parts and networks that are quantised (`Small`).
+(`Part.kind`) a designed sample is timed and the others' prices follow from it (`survey`, `model`): a space may
+have thousands. In 8 bits everything is the same, with parts and networks that are quantised (`Int8Latency`).
 """
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
-import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
 import numpy as np
 
 from sartor.core.arch import Arch
 from sartor.core.errors import BadInput
-from sartor.core.quadratic import Quadratic
 from sartor.core.registry import RUNTIMES, SPACES
 from sartor.core.task import Task
 from sartor.core.units import TIME, Kind
-from sartor.costs.base import ANY, Cost, CostTable, Measured, Occasion, Price, Tick, built, priced, silent
+from sartor.costs.base import ANY, Cost, CostTable, Measured, Occasion, Price, Tick, silent
 from sartor.costs.latency.cache import PriceBook, Sitting
 from sartor.costs.latency.calibration import Fit, fit, networks
-from sartor.costs.latency.model import Model, Traits, designed
+from sartor.costs.latency.survey import Settings, Survey
 from sartor.deploy.targets.base import Build, target_of
+from sartor.deploy.targets.profile import BOOKS
 from sartor.deploy.timing import Array, Timing, interleaved, interval, polished
 from sartor.spaces.base import Part, Shape, Space
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from sartor.costs.layers import Count
     from sartor.deploy.runtimes.base import Runtime
 
 _REFERENCE, _NETWORK = "reference", "network"
@@ -55,6 +51,7 @@ class Latency(Cost):
 
     kind: ClassVar[Kind] = TIME
     measured: ClassVar[bool] = True
+    precision: ClassVar[Literal["float32", "int8"]] = "float32"
 
     runtime: str = "onnxruntime"
     device: str = "cpu"
@@ -92,14 +89,15 @@ class Latency(Cost):
         """Whether the target is there."""
         return target_of(self.target).live
 
-    def small(self) -> Latency | None:
-        """In 8 bits, where the runtime computes in these; a profile knows of none."""
-        options = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        return Small(**options) if RUNTIMES[self.runtime].int8 and self.live else None
+    def int8(self) -> Latency | None:
+        """In 8 bits, where the runtime computes in these and the target has prices of them, or can be given some."""
+        options = {f.name: getattr(self, f.name) for f in fields(self)}
+        known = RUNTIMES[self.runtime].int8 and target_of(self.target).priced("int8")
+        return Int8Latency(**options) if known else None
 
     def profile(self, folder: Path) -> dict[str, Any]:
         """All prices of the target."""
-        return {"profile": PriceBook.open(folder, self.identity()).to_json()}
+        return {BOOKS[self.precision]: PriceBook.open(folder, self.identity()).to_json()}
 
     def of(self, module: nn.Module, in_shape: Shape) -> float:
         """The measured median of a whole module."""
@@ -123,8 +121,11 @@ class Latency(Cost):
             where = "this machine" if self.target == "local" else self.target
             at.say(f"{where} runs {drift:.2f} times slower than when the table was made: waiting for a better moment")
             time.sleep(_PAUSE)
-        calmest = min(timings, key=lambda t: t.drift or 1.0)
-        return Measured(calmest.p50, calmest.high, {"timing": calmest.to_json()})
+        return _told(min(timings, key=lambda t: t.drift or 1.0))
+
+    def compare(self, net: nn.Module, files: Mapping[str, Path], in_shape: Shape) -> dict[str, Measured]:
+        """In the same rounds."""
+        return {name: _told(timing) for name, timing in self.times(files, in_shape).items()}
 
     def time(self, model: nn.Module | str | Path, in_shape: Shape, table: CostTable | None = None) -> Timing:
         """Time a module, or an exported file, as deployed.
@@ -151,59 +152,74 @@ class Latency(Cost):
                 for name, found in watch.visits(list(models), self.verify_s / rounds):
                     calls[name].append(found)
                 references += [float(np.median(c)) for _, c in watch.visits([_REFERENCE], self.visit_ms / 1e3)]
+            conditions = watch.conditions()
         then = None if table is None else table.calibration.get("reference_ms")
-        return {n: Timing.of(c, references, None if then is None else float(then)) for n, c in calls.items()}
+        known = None if then is None else float(then)
+        return {n: replace(Timing.of(c, references, known), conditions=conditions) for n, c in calls.items()}
 
     def table(self, space: Space, task: Task, tick: Tick = silent, cache: Path | None = None) -> CostTable:
         """Price every part and calibrate on whole networks; see the head of this file.
 
         `cache` is a folder: prices of the same device, and the whole table of the same space, are taken
         from there where it has them, measured with as many rounds at least, and added where it has not. What was
-        measured when it is killed serves the next attempt.
+        measured when it is killed serves the next attempt. A device that is not there has its profile alone, in which
+        the table stands as thoroughly as it was measured then.
         """
-        identity = self.identity()
-        kept = target_of(self.target).kept()
-        book = PriceBook.open(cache, identity) if kept is None else PriceBook.of(kept, identity)
-        parts, made = built(space, task)
-        each = {key: part for key, (part, _) in made.items()}
-        known, counts = _surveyed(space, made)
-        traits = {k: Traits.of(p, counts[k]) for k, p in each.items() if p.kind}
-        timed = {k: each[k] for k in [*(k for k in each if k not in traits), *designed(traits, self.sample)]}
-        what = _digest("".join(known.values()))
-        options = [self.networks, self.seed, self.rounds, self.sample]
-        subject = json.dumps([repr(space), dataclasses.astuple(task), *options, what])
-        missing = {k: p for k, p in timed.items() if book.known(known[k], self.rounds) is None}
-        before = Fit.from_json(book.fits.get(subject))
-        if not missing and before is not None:
-            prices, _ = _inferred({k: book.prices[known[k]][0] for k in timed}, traits)
-            return _table(space, parts, prices, before, identity, book.fits[subject])
-        if kept is not None:
-            raise BadInput(
-                f"{self.target} has {len(timed) - len(missing)} of the {len(timed)} prices that this space needs for "
-                f"{task.classes} classes and images of {task.image} pixels. While the device is there: sartor measure "
-                f"--target ssh://user@host --space {SPACES.reference(space)} --classes {task.classes} --image "
-                f"{task.image} --channels {task.channels} --out {self.target}"
-            )
-        rng = np.random.default_rng([self.seed, 0x1A7])
-        macs = priced(space, parts, {k: Price.exact(c.macs) for k, c in counts.items()})
-        chosen = networks(space, macs, self.networks, rng)
-        builds = self._builds(space, task, missing, chosen)
-        sitting = Sitting.open(cache, identity, subject, builds)
+        survey, identity = Survey.of(space, task), self.identity()
+        profile = target_of(self.target).prices(self.precision)
+        if profile is None:
+            book = PriceBook.open(cache, identity)
+            return self._known(survey, book, self._settings) or self._measured(survey, book, tick, cache)
+        book = PriceBook.of(profile, identity)
+        for settings in (self._settings, *survey.settings(book)):
+            found = self._known(survey, book, settings)
+            if found is not None:
+                return found
+        timed, missing = survey.timed(self.sample), survey.missing(book, 1, self.sample)
+        precision = "" if self.precision == "float32" else f" --precision {self.precision}"
+        raise BadInput(
+            f"{self.target} has {len(timed) - len(missing)} of the {len(timed)} prices that this space needs for "
+            f"{task.classes} classes and images of {task.image} pixels. While the device is there: sartor measure "
+            f"--target ssh://user@host --space {SPACES.reference(space)} --classes {task.classes} --image "
+            f"{task.image} --channels {task.channels}{precision} --out {self.target}"
+        )
+
+    @property
+    def _settings(self) -> Settings:
+        return (self.networks, self.seed, self.rounds, self.sample)
+
+    def _known(self, survey: Survey, book: PriceBook, settings: Settings) -> CostTable | None:
+        """The whole table, where the book has it."""
+        *_, rounds, sample = settings
+        notes = book.fits.get(survey.subject(settings))
+        line = Fit.from_json(notes)
+        if line is None or survey.missing(book, rounds, sample):
+            return None
+        return survey.table(survey.prices(book, sample)[0], line, book.identity, notes)
+
+    def _measured(self, survey: Survey, book: PriceBook, tick: Tick, cache: Path | None) -> CostTable:
+        """Time what the book does not have, and whole networks with it, in one sitting."""
+        rng, subject = np.random.default_rng([self.seed, 0x1A7]), survey.subject(self._settings)
+        missing = survey.missing(book, self.rounds, self.sample)
+        macs = survey.form({k: Price.exact(c.macs) for k, c in survey.counts.items()})
+        chosen = networks(survey.space, macs, self.networks, rng)
+        builds = self._builds(survey.space, survey.task, missing, chosen)
+        sitting = Sitting.open(cache, book.identity, subject, builds)
         times, conditions = self._times(builds, sitting, rng, tick)
-        _enter(book, missing, known, times, self.rounds)
-        prices, error = _inferred({k: book.prices[known[k]][0] for k in timed}, traits)
-        picks = [a.picks for a in chosen]
-        sums, sizes = (priced(space, parts, p).batch(picks) for p in (prices, dict.fromkeys(each, Price.exact(1.0))))
+        _enter(book, missing, survey.names, times, self.rounds)
+        prices, error = survey.prices(book, self.sample)
+        picks, alike = [a.picks for a in chosen], dict.fromkeys(survey.each, Price.exact(1.0))
+        sums, sizes = (survey.form(p).batch(picks).tolist() for p in (prices, alike))
         measured = [float(np.median(times[f"network {i}"])) for i in range(len(chosen))]
-        least = float(np.quantile([p.value for p in prices.values()], 0.05))
-        line = fit(sums.tolist(), measured, sizes.tolist(), least)
+        line = fit(sums, measured, sizes, float(np.quantile([p.value for p in prices.values()], 0.05)))
+        timed = len(survey.timed(self.sample))
         notes = line.to_json() | {
             "networks": [list(a.picks) for a in chosen],
             "measured_ms": measured,
             "reference_ms": float(np.median(times[_REFERENCE])),
             "rounds": self.rounds,
-            "timed_parts": len(timed),
-            "inferred_parts": len(each) - len(timed),
+            "timed_parts": timed,
+            "inferred_parts": len(survey.each) - timed,
             "inferred_median_error": error,
             "corrections": [],
             **({"conditions": conditions} if conditions else {}),
@@ -211,7 +227,7 @@ class Latency(Cost):
         book.fits[subject] = notes
         book.save()
         sitting.end()
-        return _table(space, parts, prices, line, identity, notes)
+        return survey.table(prices, line, book.identity, notes)
 
     def _builds(self, space: Space, task: Task, parts: Mapping[str, Part], chosen: list[Arch]) -> dict[str, Build]:
         """All that belongs into one sitting: how it is built, and the shape of its input."""
@@ -245,14 +261,20 @@ class Latency(Cost):
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Small(Latency):
+class Int8Latency(Latency):
     """The latency of networks in 8 bits."""
 
     name: ClassVar[str] = Latency.name
+    precision: ClassVar[Literal["float32", "int8"]] = "int8"
 
     def deployed_under(self) -> Runtime:
         """The same runtime, which quantises modules."""
-        return dataclasses.replace(super().deployed_under(), precision="int8")
+        return replace(super().deployed_under(), precision=self.precision)
+
+
+def _told(timing: Timing) -> Measured:
+    told = {"conditions": dict(timing.conditions)} if timing.conditions else {}
+    return Measured(timing.p50, timing.high, {"timing": timing.to_json(), **told}, timing.low)
 
 
 def _given(model: nn.Module | Path) -> nn.Module | Path:
@@ -265,35 +287,6 @@ def as_deployed(space: Space, arch: Arch, task: Task) -> nn.Module:
     from sartor.deploy.module import Deployed
 
     return Deployed(space.network(arch, task), (127.5,) * task.channels, (63.75,) * task.channels)
-
-
-def _surveyed(space: Space, parts: Mapping[str, tuple[Part, nn.Module]]) -> tuple[dict[str, str], dict[str, Count]]:
-    """Each part's name in the price book, and its counts.
-
-    The book serves all spaces, and a key is one module in its own space only: a name also says which.
-    """
-    from sartor.costs.layers import count
-
-    names, counts = {}, {}
-    for key, (part, module) in parts.items():
-        names[key] = f"{type(space).__module__} {key} {_digest(repr(module))}"
-        counts[key] = count(module, part.in_shape)
-    return names, counts
-
-
-def _inferred(timed: Mapping[str, Price], traits: Mapping[str, Traits]) -> tuple[dict[str, Price], float | None]:
-    """The prices of all parts from those that were timed; the median error of one that the others alone would give."""
-    others = [k for k in traits if k not in timed]
-    if not others:
-        return dict(timed), None
-    like = [k for k in timed if k in traits]
-    model = Model([traits[k] for k in like], [timed[k].value for k in like])
-    made = dict(zip(others, model.prices([traits[k] for k in others]), strict=True))
-    return {**timed, **made}, float(np.median(model.errors))
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def _enter(
@@ -309,12 +302,3 @@ def _enter(
         net = np.maximum(times[f"part {key}"] - idle, 0.0) * pace
         low, high = interval(net)
         book.prices[names[key]] = (Price(float(np.median(net)), low, high), rounds)
-
-
-def _table(
-    space: Space, parts: list[Part], prices: Mapping[str, Price], line: Fit, identity: Mapping[str, Any], notes: Any
-) -> CostTable:
-    """Prices as they count inside a network: ``form = intercept + sum of prices``."""
-    scaled = {k: (p - line.overhead) * line.scale for k, p in prices.items()}
-    form = priced(space, parts, scaled) + Quadratic(space.sizes, line.intercept)
-    return CostTable("latency", TIME, scaled, form, dict(identity), dict(notes))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -18,9 +18,9 @@ from sartor.core.errors import BadInput
 from sartor.core.registry import RUNTIMES
 from sartor.core.threads import bounded
 from sartor.deploy.module import onnx_graph
+from sartor.deploy.probe import visit
 from sartor.deploy.quantise import sketched
 from sartor.deploy.targets.base import Build, target_of, unheard
-from sartor.deploy.targets.probe import visit
 from sartor.deploy.timing import Stopwatch, Workload
 
 Pixels = np.ndarray[Any, np.dtype[np.float32]]
@@ -43,17 +43,6 @@ class Reference(nn.Sequential):
         super().__init__(*layers)
 
 
-@contextmanager
-def threads_of_torch(threads: int) -> Iterator[None]:
-    """`threads` for PyTorch's operators; the caller's number comes back afterwards."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Runtime(ABC):
     """A frozen dataclass: one way of calling networks on one device, with so many threads and images a call."""
@@ -61,6 +50,12 @@ class Runtime(ABC):
     devices: ClassVar[tuple[str, ...]] = ("cpu",)
     exported: ClassVar[bool] = True  # it loads the exported file; else the module as it is in Python
     int8: ClassVar[bool] = False  # whether it computes exported files in 8 bits that are quantised
+    # Of the form that `convert` makes: its name, and Python that imports what is needed and makes `logits` of `pixels`
+    # by the file that stands for {file}; whether it holds code, so that one from elsewhere is not loaded.
+    form: ClassVar[str | None] = None
+    imports: ClassVar[str] = ""
+    call: ClassVar[str] = ""
+    code: ClassVar[bool] = False
 
     device: str = "cpu"
     threads: int = 1
@@ -73,8 +68,14 @@ class Runtime(ABC):
         if self.precision == "int8" and not self.int8:
             able = [n for n in RUNTIMES.names() if RUNTIMES[n].int8]
             raise BadInput(f"precision int8 needs a runtime that has it, {' or '.join(able)}, but got {self.name}.")
-        if target_of(self.target).here:
+        target = target_of(self.target)
+        if target.here:
             bounded(self.threads)
+        elif target.live and type(self).portable is Runtime.portable:
+            raise BadInput(
+                f"runtime {self.name} is timed on this machine only, but the target is {self.target}: add --runtime "
+                "onnxruntime, or leave the target out."
+            )
         if self.device not in self.devices:
             others = [n for n in RUNTIMES.names() if self.device in RUNTIMES[n].devices]
             hint = f": add --runtime {others[0]}" if others else ""
@@ -112,14 +113,11 @@ class Runtime(ABC):
     def graph(self, model: nn.Module, in_shape: Sequence[int]) -> bytes:
         """The module as an ONNX graph in this precision."""
         made = onnx_graph(model, in_shape, self.batch)
-        return sketched(made) if self.precision == "int8" else made
+        return sketched(made, self.weight_bits) if self.precision == "int8" else made
 
     def portable(self, model: nn.Module | Path, in_shape: Sequence[int]) -> bytes:
-        """The model as the measuring program loads it on another machine (`sartor.deploy.targets.probe`)."""
-        raise BadInput(
-            f"runtime {self.name} is timed on this machine only, but the target is {self.target}: add --runtime "
-            "onnxruntime, or leave the target out."
-        )
+        """The model as the measuring program loads it on another machine (`sartor.deploy.probe`), where it can."""
+        raise NotImplementedError
 
     def convert(self, source: Path, net: nn.Module, example: Pixels, folder: Path) -> list[Path]:
         """The form that this runtime loads, in `folder`, from the exported file or the network; its own file first."""
@@ -131,8 +129,14 @@ class Runtime(ABC):
         """Times networks on the target."""
         return target_of(self.target).stopwatch(self, builds, tick)
 
+    @property
+    def weight_bits(self) -> int:
+        """Of int8 weights, so that no product overflows on the target."""
+        return target_of(self.target).weight_bits(self)
+
     def identity(self) -> dict[str, Any]:
         """What a measured time depends on besides the network; times of different identities never mix."""
         own = {"threads": self.threads, "batch": self.batch, "runtime": self.name, "torch": str(torch.__version__)}
-        own |= {"precision": self.precision} if self.precision != "float32" else {}
+        if self.precision != "float32":
+            own |= {"precision": self.precision, "weight_bits": self.weight_bits}
         return {**own, "runtime_version": self.version(), **target_of(self.target).identity(self)}

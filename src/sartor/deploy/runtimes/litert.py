@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 from torch import nn
@@ -18,10 +22,33 @@ from sartor.deploy.timing import Workload
 from sartor.runs.directory import atomic
 
 
+@contextmanager
+def _unannounced() -> Iterator[None]:
+    """Without the line that the library writes to the terminal itself, past Python, when it sets itself up."""
+    sys.stderr.flush()
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
+
+
 @final
 @dataclass(frozen=True, kw_only=True)
 class LiteRt(Runtime):
     """LiteRT with XNNPACK on this machine's CPU: the exported network in its form (`sartor.deploy.litert`)."""
+
+    form: ClassVar[str | None] = "litert"
+    imports: ClassVar[str] = "from ai_edge_litert.interpreter import Interpreter"
+    call: ClassVar[str] = """\
+net = Interpreter("{file}")
+net.allocate_tensors()
+net.set_tensor(net.get_input_details()[0]["index"], pixels.transpose(0, 2, 3, 1))  # channels last
+net.invoke()
+logits = net.get_tensor(net.get_output_details()[0]["index"])"""
 
     def version(self) -> str:
         """Of the package."""
@@ -37,11 +64,12 @@ class LiteRt(Runtime):
             content = model.read_bytes()
             content = content if model.suffix == ".tflite" else to_litert(content, self.batch)
         try:
-            made = litert.Interpreter(model_content=content, num_threads=self.threads)
-            given, result = made.get_input_details()[0]["index"], made.get_output_details()[0]["index"]
-            image = np.ascontiguousarray(pixels.transpose(0, 2, 3, 1))
-            made.resize_tensor_input(given, image.shape)
-            made.allocate_tensors()
+            with _unannounced():
+                made = litert.Interpreter(model_content=content, num_threads=self.threads)
+                given, result = made.get_input_details()[0]["index"], made.get_output_details()[0]["index"]
+                image = np.ascontiguousarray(pixels.transpose(0, 2, 3, 1))
+                made.resize_tensor_input(given, image.shape)
+                made.allocate_tensors()
             made.set_tensor(given, image)
         except (RuntimeError, ValueError) as error:
             name = "the graph" if isinstance(model, nn.Module) else str(model)

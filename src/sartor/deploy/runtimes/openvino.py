@@ -20,6 +20,11 @@ class OpenVino(Runtime):
     """OpenVINO on this machine's CPU: the exported file, compiled for so many images a call, in 32 bits."""
 
     int8: ClassVar[bool] = True
+    form: ClassVar[str | None] = "openvino"
+    imports: ClassVar[str] = "import openvino"
+    call: ClassVar[str] = """\
+net = openvino.Core().compile_model("{file}", "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+logits = net(pixels)[0]"""
 
     def version(self) -> str:
         """Of the package."""
@@ -49,7 +54,7 @@ class OpenVino(Runtime):
         return call
 
     def convert(self, source: Path, net: nn.Module, example: Pixels, folder: Path) -> list[Path]:
-        """OpenVINO's own two files, in 32 bits."""
+        """OpenVINO's own two files, in the precision of the source."""
         openvino = require("openvino", "openvino")
         folder.mkdir(parents=True, exist_ok=True)
         openvino.save_model(openvino.Core().read_model(str(source)), str(folder / "model.xml"), compress_to_fp16=False)

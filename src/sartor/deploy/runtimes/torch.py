@@ -25,6 +25,13 @@ class Torch(Runtime):
 
     devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
     exported: ClassVar[bool] = False
+    form: ClassVar[str | None] = "torchscript"
+    imports: ClassVar[str] = "import torch"
+    call: ClassVar[str] = """\
+net = torch.jit.load("{file}")
+with torch.no_grad():
+    logits = net(torch.from_numpy(pixels)).numpy()"""
+    code: ClassVar[bool] = True
 
     def version(self) -> str:
         """Of the package."""

@@ -38,9 +38,17 @@ class Target(ABC):
         """The target of an address, where addresses of this kind are ``NAME://...``."""
         raise BadInput(f"a target must be local or ssh://user@host, but got {address!r}.")
 
-    def kept(self) -> Mapping[str, Any] | None:
-        """The prices that were measured on it, where they are all there is of it."""
+    def prices(self, precision: str) -> Mapping[str, Any] | None:
+        """The price book of networks in a precision, where that is all there is of the machine."""
         return None
+
+    def priced(self, precision: str) -> bool:
+        """Whether networks in a precision have prices there, or can be given some."""
+        return True
+
+    def weight_bits(self, runtime: Runtime) -> int:
+        """Of int8 weights, so that no product overflows on its processor; 7 are safe on any."""
+        return 7
 
     @abstractmethod
     def identity(self, runtime: Runtime) -> dict[str, Any]:
@@ -60,5 +68,9 @@ def target_of(given: str) -> Target:
     else:
         options = {}
     address = re.match(r"([a-z]+)://", given)
+    if not address and not options and ":" not in given and given not in TARGETS.names():
+        raise BadInput(
+            f"a target must be local, ssh://user@host, a profile FILE.json or package.module:Class, but got {given!r}."
+        )
     found: Target = TARGETS[address[1]].at(given) if address else TARGETS.make(given, options)
     return found

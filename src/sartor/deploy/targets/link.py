@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from sartor.core.errors import BadInput, MissingDependency, SartorError
-from sartor.deploy.targets import probe
+from sartor.deploy import probe
 
 # Never a question, never an unknown machine; one that falls silent is noticed within twenty seconds.
 _OPTIONS = (

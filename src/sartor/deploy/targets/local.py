@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 import torch
 
 from sartor.core.errors import BadInput
+from sartor.deploy.probe import machine, weight_bits
 from sartor.deploy.targets.base import Build, Target, unheard
-from sartor.deploy.targets.probe import machine
-from sartor.deploy.timing import Here, Stopwatch, Workload
+from sartor.deploy.timing import InProcess, Stopwatch, Workload, threads_of_torch
 
 if TYPE_CHECKING:
     from sartor.deploy.runtimes.base import Runtime
@@ -33,15 +33,17 @@ class Local(Target):
             raise BadInput("device cuda needs a CUDA GPU that this PyTorch can use, but it finds none: --device cpu.")
         return {"device": "cuda", **machine(), "processor": torch.cuda.get_device_name()}
 
+    def weight_bits(self, runtime: Runtime) -> int:
+        """By this processor."""
+        return weight_bits()
+
     @contextmanager
     def stopwatch(
         self, runtime: Runtime, builds: Mapping[str, Build], tick: Callable[[int, int], None] = unheard
     ) -> Iterator[Stopwatch]:
         """In this process."""
-        from sartor.deploy.runtimes.base import threads_of_torch
-
         with threads_of_torch(runtime.threads):
-            yield Here(_Built(builds, runtime, tick), runtime.time)
+            yield InProcess(_Built(builds, runtime, tick), runtime.time)
 
 
 class _Built(Mapping[str, Workload]):

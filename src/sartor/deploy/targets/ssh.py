@@ -90,24 +90,29 @@ class Ssh(Target):
 
     def identity(self, runtime: Runtime) -> dict[str, Any]:
         """As the machine itself says; it is asked once."""
-        return {"device": runtime.device, **_met(self, runtime)}
+        known = {k: v for k, v in _facts_of(self, runtime).items() if k != "weight_bits"}
+        return {"device": runtime.device, **known}
+
+    def weight_bits(self, runtime: Runtime) -> int:
+        """As the machine itself says."""
+        return int(_facts_of(self, runtime)["weight_bits"])
 
     @contextmanager
     def stopwatch(
         self, runtime: Runtime, builds: Mapping[str, Build], tick: Callable[[int, int], None] = unheard
     ) -> Iterator[Stopwatch]:
         """Over there."""
-        watch = There(self, runtime, builds, tick)
+        watch = OverSsh(self, runtime, builds, tick)
         try:
             yield watch
         finally:
             watch.close()
 
 
-_FACTS = {"processor": str, "cores": int, "platform": str, "runtime_version": str, "pinned": str}
+_FACTS = {"processor": str, "cores": int, "platform": str, "runtime_version": str, "pinned": str, "weight_bits": int}
 
 
-def _reached(target: Ssh, runtime: Runtime) -> tuple[Link, dict[str, Any]]:
+def _first_link(target: Ssh, runtime: Runtime) -> tuple[Link, dict[str, Any]]:
     """The first connection: a machine that cannot be used is refused at once."""
     try:
         return target.link(runtime)
@@ -116,25 +121,25 @@ def _reached(target: Ssh, runtime: Runtime) -> tuple[Link, dict[str, Any]]:
 
 
 @cache
-def _met(target: Ssh, runtime: Runtime) -> Mapping[str, Any]:
-    link, facts = _reached(target, runtime)
+def _facts_of(target: Ssh, runtime: Runtime) -> Mapping[str, Any]:
+    link, facts = _first_link(target, runtime)
     link.close()
     return facts
 
 
-class There(Stopwatch):
+class OverSsh(Stopwatch):
     """Times networks on a machine over SSH."""
 
     def __init__(
         self, target: Ssh, runtime: Runtime, builds: Mapping[str, Build], tick: Callable[[int, int], None]
     ) -> None:
+        super().__init__()
         self.target, self.runtime, self.builds, self.tick = target, runtime, builds, tick
         self.link: Link | None
-        self.link, self.facts = _reached(target, runtime)
+        self.link, self.facts = _first_link(target, runtime)
         self.made: dict[str, bytes] = {}
         self.sent: set[str] = set()
         self.rejected = 0
-        self.states: list[dict[str, float]] = []
 
     def close(self) -> None:
         """End the connection."""
@@ -151,10 +156,8 @@ class There(Stopwatch):
         yield from min(rounds, key=lambda r: r[0])[1] if rounds else ()
 
     def conditions(self) -> dict[str, Any]:
-        """Rounds that were rejected; the ranges of clock and temperature, where the machine tells."""
-        ranges = {k: [s[k] for s in self.states if k in s] for k in ("mhz", "celsius", "throttled")}
-        told = {k: [min(v), max(v)] for k, v in ranges.items() if v}
-        return {"target": str(self.target), "rejected_rounds": self.rejected, **told}
+        """With the rounds that were rejected."""
+        return {"target": str(self.target), "rejected_rounds": self.rejected, **super().conditions()}
 
     def _round(self, names: Sequence[str], seconds: float) -> tuple[float, list[tuple[str, list[float]]]]:
         """How much the reference drifted, and the visits; over as many connections as it takes."""
@@ -177,7 +180,7 @@ class There(Stopwatch):
             self.link, facts = self.target.link(self.runtime)
             if facts != self.facts:
                 raise SartorError(
-                    f"{self.target} is another machine now: {facts}, not {_met(self.target, self.runtime)}."
+                    f"{self.target} is another machine now: {facts}, not {_facts_of(self.target, self.runtime)}."
                 )
         missing = [n for n in dict.fromkeys(names) if n not in self.sent]
         while missing:
@@ -213,14 +216,18 @@ class There(Stopwatch):
                 paces.append(statistics.median(calls))
             else:
                 found.append((name, calls))
-        state = link.answer("state", _ANSWER)
-        self.states.append({k: float(v) for k, v in state.items() if _is_time(v)} if isinstance(state, dict) else {})
-        return self._drift(paces), found
+        told = link.answer("state", _ANSWER)
+        if not isinstance(told, list) or len(told) != 2 or not all(isinstance(state, dict) for state in told):
+            raise link.garbage(str(told).encode())
+        states = [{k: float(v) for k, v in state.items() if _is_time(v)} for state in told]
+        self.states += states
+        return _drift(paces, *states), found
 
-    def _drift(self, paces: list[float]) -> float:
-        """How much the machine's speed changed; infinite where it says that it was slowed down meanwhile."""
-        now, before = (s.get("throttled", 0.0) for s in (self.states[-1], (self.states[-2:-1] or self.states)[0]))
-        return math.inf if now > before else max(paces) / max(min(paces), 1e-6)
+
+def _drift(paces: list[float], before: dict[str, float], after: dict[str, float]) -> float:
+    """How much a machine's speed changed in a round; infinite where it says that it was slowed down meanwhile."""
+    slowed = after.get("throttled", 0.0) > before.get("throttled", 0.0) or before.get("slowed") or after.get("slowed")
+    return math.inf if slowed else max(paces) / max(min(paces), 1e-6)
 
 
 def _is_time(value: object) -> bool:

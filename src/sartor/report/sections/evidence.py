@@ -17,7 +17,6 @@ from sartor.runs.schema import (
     Device,
     Epoch,
     Estimate,
-    EvaluationFile,
     SplitsFile,
     StagesFile,
     TimingSummary,
@@ -72,6 +71,9 @@ def _timed(files: Files, name: str, entry: Verified | None) -> dict[str, Any]:
     }
 
 
+_CONDITIONS = {"mhz": "clock meanwhile, MHz", "celsius": "temperature meanwhile, degrees Celsius"}
+
+
 def _calibration(files: Files, name: str, notes: Calibration) -> dict[str, Any]:
     """The table as it was priced, before any correction."""
     predicted = files.priced[name].form.batch(notes.networks).tolist()
@@ -121,7 +123,17 @@ def _timing_rows(entry: Verified, t: TimingSummary) -> list[tuple[str, str]]:
     if t.drift is not None:
         way = "slower" if t.drift > 1 else "faster"
         rows.append(("machine since the parts were priced", f"{100 * abs(t.drift - 1):.1f} % {way}"))
-    return rows
+    return rows + _conditions(entry.others.get("conditions"))
+
+
+def _conditions(told: object) -> list[tuple[str, str]]:
+    """What the machine was like while the network was timed, where it told."""
+    if not isinstance(told, dict):
+        return []
+    ranges = {name: told[name] for name in _CONDITIONS if isinstance(told.get(name), list)}
+    rows = [(_CONDITIONS[name], " to ".join(dict.fromkeys(f"{v:.4g}" for v in both))) for name, both in ranges.items()]
+    rejected = told.get("rejected_rounds")
+    return rows + ([("rounds rejected and made again", str(rejected))] if rejected else [])
 
 
 def _correction(c: Correction, kind: Kind) -> dict[str, str]:
@@ -208,13 +220,15 @@ def data(files: Files) -> dict[str, Any] | None:
 
 def _per_class(files: Files, audit: AuditFile | None) -> dict[str, Any] | None:
     """How many images every class has and what is right of its test images with its interval, the worst first."""
-    trained, judged = files.own(TrainingFile), files.own(EvaluationFile)
+    trained, judged = files.own(TrainingFile), files.judged
     if audit is None or trained is None or trained.per_class is None:
         return None
     tested = judged.counts if judged and trained.metric == "accuracy" else (0,) * len(audit.classes)
-    found = zip(audit.classes, audit.per_class, trained.per_class, tested, strict=False)
+    right = judged.per_class if judged else trained.per_class
+    found = zip(audit.classes, audit.per_class, right, tested, strict=False)
     rows = sorted(found, key=lambda row: -1.0 if row[2] is None else row[2])[:_CLASSES]
-    balanced = trained.balanced_accuracy
+    known = [value for value in right if value is not None]
+    balanced = sum(known) / len(known) if known else None
     return {
         "rows": [(name, number(count), "" if value is None else f"{value:.1f} %", _interval(value, n))
                  for name, count, value, n in rows],

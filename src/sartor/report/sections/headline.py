@@ -106,7 +106,8 @@ def _precision(files: Files) -> dict[str, str] | None:
         return None
     each = (("int8", both.int8), ("float32", both.float32))
     more = "; ".join(
-        f"{name}: {form.test_accuracy:.1f} %, {amount(form.timing.p50, TIME)}, {amount(form.bytes, BYTES)}"
+        f"{name}: {form.test_accuracy:.1f} %, {amount(form.timing.p50, TIME) + ', ' if form.timing else ''}"
+        f"{amount(form.bytes, BYTES)}"
         for name, form in each
     )
     return {"value": "int8" if both.used else "float32", "label": f"deployed ({both.why})", "more": more}

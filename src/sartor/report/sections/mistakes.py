@@ -19,10 +19,10 @@ _JPEG = b"\xff\xd8\xff"
 
 def mistakes(files: Files) -> dict[str, Any] | None:
     """Of the test images; runs before evaluation.json have none of it."""
-    found = files.own(EvaluationFile)
+    found = files.judged
     if found is None:
         return None
-    trust = found.checked(files.path / EvaluationFile.NAME).reliability
+    trust = found.reliability
     return {
         "matrix": confusions(found),
         "hidden": max(0, len(found.classes) - _CLASSES) if found.confusion else 0,

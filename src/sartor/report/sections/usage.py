@@ -6,9 +6,10 @@ import json
 import shlex
 from typing import Any
 
+from sartor.report.card import snippet
 from sartor.report.files import Files
 from sartor.report.text import Html, esc, option
-from sartor.runs.schema import Environment, Preprocessing
+from sartor.runs.schema import Environment, ExportedForm, ExportFile, Preprocessing
 
 _ONNX = """\
 import sys
@@ -57,6 +58,12 @@ def usage(files: Files) -> dict[str, Any]:
         snippets.append(("Plain ONNX Runtime", _filled(_ONNX, files, {})))
     if spec:
         snippets.append(("PyTorch", _torch(files, spec)))
+    exported = files.own(ExportFile)
+    for name, form in exported.forms.items() if exported and spec else ():
+        off = f"a probability differs by {form.difference:.0e} at most on {exported.images if exported else 0} images"
+        title = f"{name}, in {form.precision}: {off}"
+        if form.call and spec:
+            snippets.append((title, _form(files, form, spec)))
     snippets.append(("Command line", Html(f"sartor predict {here(files, 'sh')} photo.jpg")))
     return {
         "snippets": snippets,
@@ -70,6 +77,12 @@ def _filled(text: str, files: Files, values: dict[str, Any]) -> Html:
     """A snippet with escaped values and the folder, which is the only HTML in it."""
     safe = {k: esc(v) for k, v in values.items()}
     return Html(esc(text).format(here=here(files, "py"), model=here(files, "py", inside="/model/"), **safe))
+
+
+def _form(files: Files, form: ExportedForm, spec: Preprocessing) -> Html:
+    """How a form for another runtime is loaded."""
+    inside = Html(here(files, "py", inside="/export/"))
+    return Html(f"import os\n\nos.chdir({inside})\n{esc(chr(10).join(snippet(form, spec)))}")
 
 
 def _torch(files: Files, spec: Preprocessing) -> Html:

@@ -10,6 +10,7 @@ from sartor.runs.schema.audit import AuditFile as AuditFile
 from sartor.runs.schema.audit import Findings as Findings
 from sartor.runs.schema.audit import Group as Group
 from sartor.runs.schema.audit import Member as Member
+from sartor.runs.schema.budget import Compared as Compared
 from sartor.runs.schema.budget import FrontierFile as FrontierFile
 from sartor.runs.schema.budget import Input as Input
 from sartor.runs.schema.budget import Measured as Measured
@@ -21,6 +22,7 @@ from sartor.runs.schema.budget import QuantisedFile as QuantisedFile
 from sartor.runs.schema.budget import Slowed as Slowed
 from sartor.runs.schema.budget import SolutionFile as SolutionFile
 from sartor.runs.schema.budget import Solved as Solved
+from sartor.runs.schema.budget import Spread as Spread
 from sartor.runs.schema.budget import TimingSummary as TimingSummary
 from sartor.runs.schema.budget import TrainingFile as TrainingFile
 from sartor.runs.schema.budget import Verified as Verified
@@ -48,6 +50,7 @@ from sartor.runs.schema.compression import RoundsFile as RoundsFile
 from sartor.runs.schema.compression import Totals as Totals
 from sartor.runs.schema.compression import Width as Width
 from sartor.runs.schema.evaluation import EvaluationFile as EvaluationFile
+from sartor.runs.schema.evaluation import Int8EvaluationFile as Int8EvaluationFile
 from sartor.runs.schema.evaluation import Mistake as Mistake
 from sartor.runs.schema.evaluation import Reliability as Reliability
 from sartor.runs.schema.exported import ExportedForm as ExportedForm
@@ -81,4 +84,5 @@ from sartor.runs.schema.shapes import Epoch as Epoch
 from sartor.runs.schema.shapes import Floats as Floats
 from sartor.runs.schema.shapes import Ints as Ints
 
-FILES: dict[str, type[RunFile]] = {kind.NAME: kind for kind in RunFile.__subclasses__()}
+_KINDS: list[type[RunFile]] = [*RunFile.__subclasses__(), Int8EvaluationFile]
+FILES = {kind.NAME: kind for kind in _KINDS}

@@ -29,6 +29,33 @@ class Solved:
 
 
 @dataclass(frozen=True)
+class Spread:
+    """A measured value between the ends of its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Both forms of a network measured together, in the same rounds."""
+
+    float32: Spread
+    int8: Spread
+
+    @property
+    def faster(self) -> bool:
+        """Whether 8 bits take less, beyond what the measurements leave open."""
+        return self.int8.high < self.float32.low
+
+    @property
+    def slower(self) -> bool:
+        """Whether 8 bits seem to take no less."""
+        return self.int8.value >= self.float32.value
+
+
+@dataclass(frozen=True)
 class SolutionFile(RunFile):
     """The best network inside the budgets."""
 
@@ -41,6 +68,9 @@ class SolutionFile(RunFile):
     corrections: tuple[Correction, ...]
     drawing: Mapping[str, Any] | None = None  # see sartor.spaces.drawing
     built: Mapping[str, float] = field(default_factory=dict)  # what was measured before it was trained
+    precision: str | None = None  # in which it is to be deployed; None in older runs
+    why: str | None = None  # in that one, where there was a choice
+    compared: Mapping[str, Compared] = field(default_factory=dict)  # both of the best network in 8 bits, by cost
 
     @property
     def arch(self) -> Arch:
@@ -88,6 +118,7 @@ class TrainingFile(RunFile):
     per_class: tuple[float | None, ...] | None = None  # of the test images; None of a class that has none there
     balanced_accuracy: float | None = None  # their mean
     unseen_accuracy: float | None = None  # without test images that equal, or nearly, one that was trained on
+    held_out: int | None = None  # validation images that were not trained on, though the others were: they judge 8 bits
 
 
 @dataclass(frozen=True)
@@ -114,7 +145,8 @@ class Form:
     balanced_accuracy: float
     per_class: tuple[float | None, ...]
     bytes: int
-    timing: TimingSummary
+    unseen_accuracy: float | None = None  # without test images that equal, or nearly, one that was trained on
+    timing: TimingSummary | None = None  # at the first target where both were timed; older runs knew one only
 
 
 @dataclass(frozen=True)
@@ -133,6 +165,21 @@ class QuantisedFile(RunFile):
     metric: str
     float32: Form
     int8: Form
+    compared: Mapping[str, Compared] = field(default_factory=dict)  # how long a call takes, by cost
+    held_out: bool | None = None  # whether the validation images were not trained on; None in older runs
+
+    @property
+    def faster(self) -> bool:
+        """Whether 8 bits take less time wherever both were timed."""
+        if self.compared:
+            return not any(both.slower for both in self.compared.values())
+        one, other = self.int8.timing, self.float32.timing
+        return one is None or other is None or one.p50 < other.p50
+
+    @property
+    def lost(self) -> float:
+        """Points of accuracy on the images that decide."""
+        return self.float32.val_accuracy - self.int8.val_accuracy
 
 
 @dataclass(frozen=True, kw_only=True)

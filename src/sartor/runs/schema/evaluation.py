@@ -65,6 +65,11 @@ class EvaluationFile(RunFile):
         if not len(self.classes) == len(self.counts) == len(self.per_class):
             raise BadInput(f"there must be one count and one value for each of {len(self.classes)} classes.")
 
+    @classmethod
+    def deployed(cls, folder: Path) -> type[EvaluationFile]:
+        """The file that tells of the network as it is deployed: in 8 bits, where a run's folder has that."""
+        return Int8EvaluationFile if (folder / Int8EvaluationFile.NAME).is_file() else cls
+
     def checked(self, path: Path) -> EvaluationFile:
         """The same; a class that is none of the classes is refused by the name of the file."""
         numbers = [k for a, b, _ in self.confusion or () for k in (a, b)]
@@ -76,3 +81,10 @@ class EvaluationFile(RunFile):
     def confused(self) -> list[tuple[int, int, int]]:
         """(class, taken for, images) of everything that was taken for something else, the most frequent first."""
         return sorted((e for e in self.confusion or () if e[0] != e[1]), key=lambda e: (-e[2], e[0], e[1]))
+
+
+@dataclass(frozen=True)
+class Int8EvaluationFile(EvaluationFile):
+    """The same of the network in 8 bits, where that is what is deployed."""
+
+    NAME: ClassVar[str] = "evaluation_int8.json"

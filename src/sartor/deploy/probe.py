@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _LEAST_CALLS = 2
 _PATIENCE = 300  # seconds without a request
 _CPU = "/sys/devices/system/cpu/cpu%d/"
+STATES = ("mhz", "celsius", "throttled", "slowed")  # what a machine may tell of itself
+_BOARD = "/sys/devices/platform/soc/soc:firmware/get_throttled"  # a Raspberry Pi's flags: the lowest four are of now
 
 
 def visit(workload: Callable[[], object], seconds: float) -> list[float]:
@@ -38,17 +40,24 @@ def visit(workload: Callable[[], object], seconds: float) -> list[float]:
     return samples
 
 
-def session(source: bytes | str, threads: int) -> Any:
-    """An ONNX Runtime session on the CPU: `threads` inside an operator, operators one after another."""
+def options(threads: int) -> Any:
+    """Of a session as networks are deployed: `threads` inside an operator, operators one after another."""
     import onnxruntime as runtime
 
-    options = runtime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.execution_mode = runtime.ExecutionMode.ORT_SEQUENTIAL
-    options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_ENABLE_ALL
-    options.log_severity_level = 3
-    return runtime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    made = runtime.SessionOptions()
+    made.intra_op_num_threads = threads
+    made.inter_op_num_threads = 1
+    made.execution_mode = runtime.ExecutionMode.ORT_SEQUENTIAL
+    made.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_ENABLE_ALL
+    made.log_severity_level = 3
+    return made
+
+
+def session(source: bytes | str, threads: int) -> Any:
+    """An ONNX Runtime session on the CPU."""
+    import onnxruntime as runtime
+
+    return runtime.InferenceSession(source, options(threads), providers=["CPUExecutionProvider"])
 
 
 # the machine -------------------------------------------------------------------------------------
@@ -67,6 +76,13 @@ def _processor() -> str:
     return _read("/proc/device-tree/model").strip("\0\n") or platform.processor() or platform.machine()
 
 
+def weight_bits() -> int:
+    """Of int8 weights so that no product overflows: 7 on x86 processors without VNNI, else 8."""
+    if platform.machine().lower() not in ("x86_64", "amd64", "i686"):
+        return 8
+    return 8 if "vnni" in _read("/proc/cpuinfo") else 7
+
+
 def pinned(threads: int, asked: list[int]) -> list[int]:
     """Keep this process to the cores that were asked for, or to as many of the fastest; which these are."""
     if not hasattr(os, "sched_setaffinity"):
@@ -81,17 +97,18 @@ def pinned(threads: int, asked: list[int]) -> list[int]:
 
 
 def state(cores: list[int]) -> dict[str, float]:
-    """Clock, temperature and how often the processor was slowed down, where the system tells."""
+    """Clock, temperature, how often the processor was slowed down and whether it is now, where the system tells."""
     clocks = [_number(_CPU % core + "cpufreq/scaling_cur_freq") for core in cores]
     warm = [_number(path) for path in glob.glob("/sys/class/thermal/thermal_zone*/temp")]
-    slowed = [_number(path) for path in glob.glob(_CPU.replace("%d", "*") + "thermal_throttle/core_throttle_count")]
-    board = _read("/sys/devices/platform/soc/soc:firmware/get_throttled")  # a Raspberry Pi: its lowest bits are now
+    counts = [_number(path) for path in glob.glob(_CPU.replace("%d", "*") + "thermal_throttle/core_throttle_count")]
+    board = _read(_BOARD)
     found = {
-        "mhz": [v / 1e3 for v in clocks if v],
-        "celsius": [v / 1e3 for v in warm if v],
-        "throttled": [v for v in slowed if v is not None] + ([float(int(board, 16) & 15)] if board else []),
+        "mhz": max([v / 1e3 for v in clocks if v], default=None),
+        "celsius": max([v / 1e3 for v in warm if v], default=None),
+        "throttled": sum(v for v in counts if v is not None) if counts else None,  # whichever core it was
+        "slowed": float(int(board, 16) & 15) if board else None,
     }
-    return {name: max(values) for name, values in found.items() if values}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _read(path: str) -> str:
@@ -126,7 +143,7 @@ class Probe:
         import onnxruntime
 
         facts = {"runtime_version": str(onnxruntime.__version__), "pinned": ",".join(map(str, self.cores))}
-        return dict(machine(), **facts)
+        return dict(machine(), weight_bits=weight_bits(), **facts)
 
     def load(self, name: str, shape: list[int], model: bytes) -> None:
         """A model and a fixed random batch for it."""
@@ -138,13 +155,14 @@ class Probe:
         self.calls[name] = lambda: run.run(None, feed)
 
     def visits(self, plan: list[tuple[str, float]]) -> Iterator[dict[str, Any]]:
-        """Every call's milliseconds, model after model, and the machine's state at the end."""
+        """Every call's milliseconds, model after model, and the machine's state before and at the end."""
+        before = state(self.cores)
         gc.collect()
         gc.disable()
         for name, seconds in plan:
             yield {"name": name, "ms": [round(ms, 6) for ms in visit(self.calls[name], seconds)]}
         gc.enable()
-        yield {"state": state(self.cores)}
+        yield {"state": [before, state(self.cores)]}
 
 
 def serve(requests: Any, answers: Any) -> None:
