@@ -97,6 +97,10 @@ def test_a_profile_serves_what_was_measured_and_nothing_else(tmp_path):
         replace(away, threads=2).identity()
     with pytest.raises(BadInput, match="nothing can be timed on it now"):
         away.time(Own().network(Own().heaviest, Task(3, 8, 1)), (1, 8, 8))
+    asked = {"data": "digits", "budgets": {"latency": "5ms"}, "target": away.target}
+    options.from_mapping(asked).check_deployment()
+    with pytest.raises(BadInput, match="its profile was measured without --precision int8"):
+        options.from_mapping({**asked, "precision": "int8"}).check_deployment()
     with pytest.raises(BadInput, match="but there is no such file"):
         replace(away, target="none.json").identity()
     for text in ("{}", '{"profile": 1}', "["):
