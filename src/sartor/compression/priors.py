@@ -1,8 +1,8 @@
 """The sparse prior of every layer and its updates: Algorithm 3's step 3 with table S3.
 
 With energies E / lambda, which is what minimising ``E + lambda R`` is the MAP estimate of, the Hessian enters as
-H / lambda (printed without in (B.0.3), with it in the authors' search code). A weight in groups of several structures
-has the product of their priors: precisions add.
+H / lambda (printed without in (B.0.3), with it in the authors' search code). A weight in several groups has the product
+of their priors: precisions add.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from sartor.core.config import check
 from sartor.core.errors import BadInput
 
 _TINY = 1e-30
+_LEAST = 1e-15  # of a variance: its square is a number of 32 bits still
 
 
 @dataclass(eq=False)
@@ -70,7 +71,9 @@ class LayerPrior:
     def update(self, hessian: Tensor, strength: float) -> None:
         """(B.0.2) to (B.0.5): gamma from omega and W, then omega from gamma and the Hessian's diagonal.
 
-        ``C = (1/gamma + h)^-1`` and ``alpha = 1/gamma - C/gamma^2 = h / (1 + gamma h)``, where h = H / lambda.
+        A weight's prior has the precision ``P = sum_g 1/gamma_g`` over its groups, and h = H / lambda. omega_g^2 is the
+        slope of ``sum log(1 + h / P)`` (A.2.7) by gamma_g: ``sum h / (1 + h / P) / (P gamma_g)^2`` over the group's
+        weights. With one group a weight, P gamma = 1 and this is (B.0.4).
         `relevance` is, weight by weight, by how much the energy would rise without it, to second order: the gradient
         of the loss, which the penalty's balances, and half the curvature, ``w^2 sum_g omega_g/||W_g|| + h w^2 / 2``.
         """
@@ -79,11 +82,12 @@ class LayerPrior:
         for s in self.structures:
             norms = s.norms(w)
             self.gamma[s.name] = norms / self.omega[s.name].clamp_min(_TINY)
-            precision = precision + s.spread(1 / self.gamma[s.name].clamp_min(_TINY))
+            precision = precision + s.spread(1 / self.gamma[s.name].clamp_min(_LEAST))
             balance = balance + s.spread(self.omega[s.name] / norms.clamp_min(_TINY))
-        alpha = h / (1 + h / precision.clamp_min(_TINY))
+        variance = 1 / precision.clamp_min(_LEAST)
+        slope = h / (1 + h * variance) * variance * variance
         for s in self.structures:
-            self.omega[s.name] = s.sums(alpha.abs()).sqrt()
+            self.omega[s.name] = s.sums(slope).sqrt() / self.gamma[s.name].clamp_min(_LEAST)
         self.relevance = torch.where(w == 0, 0.0, w * w * (balance + 0.5 * h))
 
     def prune(self) -> dict[str, int]:
