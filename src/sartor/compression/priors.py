@@ -7,9 +7,8 @@ of their priors: precisions add.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -32,7 +31,7 @@ class LayerPrior:
 
     layer: Layer
     structures: tuple[Structure, ...]
-    normed: bool = False  # a batch-norm follows: the loss does not feel a common factor of the weights
+    free: bool = False  # of scale: the loss does not feel a common factor of the weights
     gamma: dict[str, Tensor] = field(default_factory=dict)
     omega: dict[str, Tensor] = field(default_factory=dict)
     alive: Tensor = field(init=False)
@@ -58,10 +57,10 @@ class LayerPrior:
     def proximal(self, step: float) -> None:
         """Shrink every group by ``step * omega``; what was pruned stays zero.
 
-        Where a batch-norm follows, nothing would stop the penalty from taking all groups, relevant or not: the weights'
-        common norm is brought back, so that groups only shrink against each other.
+        Where the loss does not feel the weights' scale, nothing would stop the penalty from taking all groups, relevant
+        or not: the weights' common norm is brought back, so that groups only shrink against each other.
         """
-        before = self.weight.norm() if self.normed else None
+        before = self.weight.norm() if self.free else None
         for s in self.structures:
             shrink(self.weight, s, step * self.omega[s.name])
         self.weight.mul_(self.alive)
@@ -109,21 +108,17 @@ class LayerPrior:
             self.layer.bias.mul_((self.layer.weight.flatten(1) != 0).any(1))
 
 
-def _before_norms(net: nn.Module) -> set[nn.Module]:
-    """The layers that a batch-norm of their width follows, in the order in which the network lists its modules."""
-    leaves = [m for m in net.modules() if not list(m.children())]
-    known, norm = set(layers(net).values()), (nn.BatchNorm1d, nn.BatchNorm2d)
-    return {a for a, b in pairwise(leaves) if a in known and isinstance(b, norm) and len(a.weight) == b.num_features}
-
-
 class Prior:
-    """All layers' priors. `state_dict` and `load_state_dict` make it part of a training's checkpoint."""
+    """All layers' priors. `state_dict` and `load_state_dict` make it part of a training's checkpoint.
 
-    def __init__(self, net: nn.Module, structures: Mapping[str, Sequence[str]], strength: float) -> None:
-        known, normed = layers(net), _before_norms(net)
-        self.layers = {
-            n: LayerPrior(known[n], of_layer(known[n], names), known[n] in normed) for n, names in structures.items()
-        }
+    `free` names the layers whose weights have a common factor that the loss does not feel (`flow.scale_free`).
+    """
+
+    def __init__(
+        self, net: nn.Module, structures: Mapping[str, Sequence[str]], strength: float, free: Collection[str] = ()
+    ) -> None:
+        known = layers(net)
+        self.layers = {n: LayerPrior(known[n], of_layer(known[n], names), n in free) for n, names in structures.items()}
         self.strength = strength
         if not self.layers:
             raise BadInput("there is nothing to compress: the network has no convolution and no linear layer.")
