@@ -6,6 +6,7 @@ any record that was made there. Who wrote them down, and when, stands beside it.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
@@ -34,6 +35,11 @@ DEPENDS = {
     "compress_": ("compression", "engine/curvature/recursive.py"),
     "tables_": ("tables", "predictors"),
 }
+
+
+def parser(about: str | None) -> argparse.ArgumentParser:
+    """A command line that knows ``--help`` and refuses what it does not know: every script has one."""
+    return argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
 
 
 def record(name: str, results: dict[str, Any], path: Path | None = None) -> Path:
@@ -139,4 +145,5 @@ def mark() -> None:
 
 
 if __name__ == "__main__":
+    parser(__doc__).parse_args()
     mark()

@@ -45,13 +45,14 @@ PAPER = {  # test error in percent, parameters in millions, of networks trained 
     "0.01": {"error": 3.02, "parameters": 2.59}, "0.007": {"error": 2.90, "parameters": 3.10},
     "0.005": {"error": 2.81, "parameters": 3.40}, "gpu_days": 0.2,
 }  # fmt: skip
+EVALUATED = Frame(36, 20)  # the paper's evaluation network
 BESIDE = ("DARTS_V2", "XNAS", "BayesNAS-0.01", "BayesNAS-0.007", "BayesNAS-0.005")
 
 
 def evaluation_parameters(genotype: Genotype, net: type[CellNet | BayesNet] = CellNet) -> int:
-    """Of the evaluation network: 20 cells, 36 channels; DARTS's, or the paper's own with full dilated convolutions."""
+    """Of the evaluation network: DARTS's, or the paper's own with full dilated convolutions."""
     with torch.device("meta"):
-        return sum(p.numel() for p in net(genotype, Frame(36, 20), Task(10, 32)).parameters())
+        return sum(p.numel() for p in net(genotype, EVALUATED, Task(10, 32)).parameters())
 
 
 def search(alike: Alike, strength: float, given: argparse.Namespace) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
-from _record import record  # noqa: E402
+from _record import parser, record  # noqa: E402
 from nasi_data import DATA, Cifar, nasbench201  # noqa: E402
 
 from sartor.bench.tables import Table, read_table  # noqa: E402
@@ -121,6 +121,7 @@ class Shares:
 
 
 def main() -> None:
+    parser(__doc__).parse_args()
     torch.set_num_threads(1)
     images, shares, rows = Cifar(), {name: Shares(name) for name in NAMES}, []
     for setting, options in SETTINGS.items():

@@ -21,7 +21,10 @@ from sartor.core.registry import METHODS, SPACES
 from sartor.core.task import Task
 from sartor.pipeline.final import preset
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+from _record import parser  # noqa: E402
+
 PAGE, ROWS, RESULTS = ROOT / "docs/papers.md", ROOT / "reproduce/papers_rows.md", ROOT / "benchmarks/results"
 IMAGES, CIFAR = 50_000, Task(10, 32, 3)
 
@@ -211,9 +214,12 @@ def render(page: str) -> str:
 
 
 def main() -> int:
+    options = parser(__doc__)
+    options.add_argument("--check", action="store_true", help="write nothing; exit code 1 where the page differs")
+    check = options.parse_args().check
     before = PAGE.read_text(encoding="utf-8")
     after = render(before)
-    if "--check" in sys.argv:
+    if check:
         return int(after != before)
     PAGE.write_text(after, encoding="utf-8")
     return 0
