@@ -106,6 +106,15 @@ def test_nasi_on_reduced_cells(script, tmp_path):
     assert found["random"]["runs"][0]["epochs"] == found["NASI"]["runs"][0]["epochs"] == 1
 
 
+def test_predictors_of_binas(script, finished, tmp_path):
+    few = ("--images", 18, "--networks", 20, "--passes", 1, "--epochs", 64)
+    found = script("binas_predictors", finished.copy(tmp_path / "run"), *few)["binas_predictors"]
+    assert set(found["theorem_3_1"]) == {"multi-path", "single-path"}
+    last = {name: points[-1] for name, points in found["curves"].items()}
+    assert last["learnt, bilinear (7, 8)"].keys() == {"epochs", "kendall", "spearman", "mse"}
+    assert "mse" in last["figure 7: quadratic (9), 5 components"] and "mse" not in last["ours, likelihood"]
+
+
 @pytest.mark.skipif("SARTOR_TEST_DATA" not in os.environ, reason="needs the benchmarks' tables")
 def test_nasi_on_tabular_benchmarks(script, tmp_path):
     few = {"steps": 1, "nu_networks": 1, "batch": 2}
