@@ -19,7 +19,7 @@ from sartor.methods.bayesnas.relevance import THRESHOLD, Relevance, Removal
 from sartor.spaces.capabilities import Wipeable, switchable
 from sartor.spaces.supernet import StepDraw, new_supernet
 
-_MOST, _QUIET = 20, 2  # rounds, where they go on until nothing leaves, and in how many in a row nothing must
+MOST, _QUIET = 20, 2  # rounds, where they go on until nothing leaves, and in how many in a row nothing must
 
 
 class Switched(nn.Module):
@@ -96,7 +96,7 @@ class Search:
         with seeded(job.seeds.number("supernet")):
             net: Any = new_supernet(job.space, job.task)
         self.net: Any = job.engine.place(Switched(job.space, net, self.relevance, method.rate))
-        rounds = method.rounds or _MOST
+        rounds = method.rounds or MOST
         self.recipe = Recipe(
             epochs=rounds * method.epochs, batch=method.batch, lr=method.lr,
             last_lr=method.last_lr, momentum=method.momentum, weight_decay=method.weight_decay, warmup=0.0,
