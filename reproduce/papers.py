@@ -23,7 +23,7 @@ from sartor.pipeline.final import preset
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
-from _record import parser  # noqa: E402
+from _record import parser, script_of  # noqa: E402
 
 PAGE, ROWS, RESULTS = ROOT / "docs/papers.md", ROOT / "reproduce/papers_rows.md", ROOT / "benchmarks/results"
 IMAGES, CIFAR = 50_000, Task(10, 32, 3)
@@ -143,15 +143,19 @@ def _number(match: re.Match[str]) -> str:
 
 def records() -> list[list[str]]:
     """Every result about the papers: when, of which commit, on what, and what that decides it has changed since."""
-    rows = [["result", "measured", "commit", "on", "changed since"]]
+    rows = [["result", "script", "measured", "commit", "on", "changed since", "by hand"]]
     for path in sorted(RESULTS.glob("*.json")):
         data = json.loads(path.read_text(encoding="utf-8"))
         if not path.stem.startswith(("binas_", "xnas_", "nasi_", "bayes", "compress_")):
             continue
-        old = data.get("stale", {}).get("changed", [])
-        hardware, changed = data["hardware"], ", ".join(old[:3]) + (f" and {len(old) - 3} more" if len(old) > 3 else "")
-        on = hardware.get("gpu") or hardware["cpu"]
-        rows.append([f"`{path.stem}`", data["date"][:10], str(data["commit"])[:8], on, changed or "-"])
+        stale, commit, hardware = data.get("stale", {}), str(data["commit"]), data["hardware"]
+        old = stale.get("changed", [])
+        changed = ", ".join(old[:3]) + (f" and {len(old) - 3} more" if len(old) > 3 else "")
+        on, short = hardware.get("gpu") or hardware["cpu"], commit[:8] + ("+" if commit.endswith("+") else "")
+        hand = ", ".join(data.get("by_hand", [])) or "-"
+        told = stale.get("unknown") or changed or "-"
+        script = f"`{Path(script_of(data) or '-').name}`"
+        rows.append([f"`{path.stem}`", script, data["date"][:10], short, on, told, hand])
     return rows
 
 

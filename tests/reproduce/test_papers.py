@@ -59,6 +59,19 @@ def test_a_record_notes_changed_scripts_what_has_changed_since_and_who_measured(
     git("commit", "-qm", "second")
     _record.mark()
     assert json.loads(path.read_text())["stale"]["changed"] == ["solvers/milp.py"]
+    (tmp_path / "benchmarks/helps.py").write_text("x = 1")
+    (tmp_path / "reproduce/binas_optimisers.py").write_text("from helps import x")
+    git("add", "-A")
+    git("commit", "-qm", "third")
+    _record.record("binas_optimisers", {})
+    (tmp_path / "benchmarks/helps.py").write_text("x = 2")
+    git("commit", "-qam", "fourth")
+    _record.mark()
+    assert json.loads(path.read_text())["stale"]["changed"] == ["benchmarks/helps.py"]  # what the script imports
+    other = {**json.loads(path.read_text()), "commit": "5c0ea5572e4f5f9bd3ee0cb4b3aa9f4f8ea6a0a1+"}
+    path.write_text(json.dumps(other))
+    _record.mark()
+    assert json.loads(path.read_text())["stale"]["unknown"] == "commit not in this repository"
     _record.record("binas_optimisers", {})
     _record.mark()
     assert "stale" not in json.loads(path.read_text())
@@ -68,6 +81,20 @@ def test_a_record_notes_changed_scripts_what_has_changed_since_and_who_measured(
     found = json.loads(_record.record("binas_optimisers", {"ours": 1}).read_text())
     assert (found["commit"], found["hardware"], found["results"]) == (first, {"gpu": "theirs"}, {"ours": 1})
     assert found["collected"]["commit"].rstrip("+") == git("rev-parse", "HEAD").strip()
+
+
+def test_every_record_about_the_papers_has_its_script_and_names_the_changed_commit(monkeypatch):
+    for path in papers.RESULTS.glob("*.json"):
+        data = json.loads(path.read_text())
+        script = _record.script_of(data)
+        assert script is not None and (papers.ROOT / script).is_file(), path.name
+        if data.get("commit") and path.stem.startswith(("binas_", "xnas_", "nasi_", "bayes", "compress_")):
+            assert any(data["name"].startswith(start) for start in _record.DEPENDS), path.name
+    for parts in _record.DEPENDS.values():
+        assert all((papers.ROOT / "src/sartor" / part).exists() for part in parts), parts
+    told = {row[0]: row for row in papers.records()}
+    assert told["`nasi_search_cuda`"][1] == "`nasi_search.py`"
+    assert told["`binas_headline`"][3].endswith("+")
 
 
 @pytest.mark.parametrize(
