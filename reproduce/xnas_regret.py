@@ -60,6 +60,21 @@ def study(count, sigma, runs, steps=STEPS):
     return {"count": count, "sigma": sigma, "largest_reward": largest, **found}
 
 
+def growth(rows):
+    """Exponents of the regret's growth with the number of experts N at noise 1: of ln N, and of N.
+
+    The paper has (ln N)^0.5 for experts and N^0.5 for descent. A fixed rate makes the bound's ``ln N / eta`` its larger
+    part, so that experts grow like ln N; at equation 4's, which changes with N, like its square root.
+    """
+    part = sorted((r for r in rows if r["sigma"] == 1.0 and r["count"] > 1), key=lambda r: r["count"])
+    x = np.log([r["count"] for r in part])
+    found = {}
+    for name in ("experts", "experts, equation 4", "softmax"):
+        y = np.log([r[name]["regret"] for r in part])
+        found[name] = {"of ln N": float(np.polyfit(np.log(x), y, 1)[0]), "of N": float(np.polyfit(x, y, 1)[0])}
+    return found
+
+
 def draw(path, rows):
     import matplotlib as mpl
 
@@ -88,5 +103,5 @@ if __name__ == "__main__":
     options.add_argument("--runs", type=int, default=1000)
     runs = options.parse_args().runs
     rows = [study(count, sigma, runs) for count, sigma in SETTINGS]
-    print(record("xnas_regret", {"runs": runs, "steps": STEPS, "rate": RATE, "settings": rows}))
+    print(record("xnas_regret", {"runs": runs, "steps": STEPS, "rate": RATE, "settings": rows, "growth": growth(rows)}))
     draw(ROOT / "reproduce/figures/xnas_regret.png", rows)
