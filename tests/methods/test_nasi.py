@@ -200,6 +200,14 @@ def test_nothing_is_left_out_where_nothing_would_remain():
     assert all(bool(a.all()) for a in made.allowed)
 
 
+def test_no_option_is_ignored():
+    with pytest.raises(BadInput, match=r"nu_scale = 2 would be ignored"):
+        NASI(nu_start=100.0, nu_scale=2.0)
+    with pytest.raises(BadInput, match=r"method\.redraw=0"):
+        NASI(init="keep")
+    assert NASI(init="keep", redraw=0).init == "keep"
+
+
 @pytest.mark.parametrize(
     "wrong", [{"steps": 0}, {"batch": 0}, {"mu": -1.0}, {"temperature": 0.0}, {"gain": -1.0}, {"nu_start": 0.0}]
 )

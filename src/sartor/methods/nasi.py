@@ -67,6 +67,16 @@ class NASI(Method):
     def __post_init__(self) -> None:
         check(self, "method.", steps=">= 1", batch=">= 1", nu_networks=">= 1", redraw=">= 0", side=">= 8", mu=">= 0")
         check(self, "method.", nu_start="> 0", nu_scale="> 0", temperature="> 0", gain="> 0")
+        if self.nu_start is not None and self.nu_scale is not None:
+            raise BadInput(
+                f"method.nu_start = {self.nu_start:g} is nu itself, so that method.nu_scale = {self.nu_scale:g} would "
+                "be ignored: give one of them."
+            )
+        if self.init == "keep" and self.redraw:
+            raise BadInput(
+                'method.init = "keep" keeps the weights that the network is made with, so that method.redraw = '
+                f"{self.redraw} would be ignored: --set method.redraw=0."
+            )
         if self.parameterisation == "ntk" and self.init != "lecun":
             raise BadInput(
                 'method.parameterisation = "ntk" draws weights of variance one and divides them by the root of the '
@@ -75,7 +85,7 @@ class NASI(Method):
 
     @classmethod
     def preset(cls, effort: Effort, images: int, device: str = "cpu") -> dict[str, Any]:
-        """The defaults are what `reproduce/nasi_study.py` found; ``thorough`` has 5.3's numbers and 3.1's theory."""
+        """The defaults are what `reproduce/nasi_study.py` found; ``thorough`` has 5.2's numbers and 3.1's theory."""
         paper: dict[str, Any] = {
             "steps": 100,
             "batch": 64,
@@ -215,7 +225,7 @@ class Reward:
 
     def value(self, step: int, who: Arch | Gates, graph: bool) -> Tensor:
         """Equation 12: the squared norm of the mini-batch's mean-loss gradient."""
-        if self.options.redraw and self.options.init != "keep" and step % self.options.redraw == 0:
+        if self.options.redraw and step % self.options.redraw == 0:
             self._draw(step)
         images, labels = self.source(step)
         loss = self.loss(self.net(images, who), labels)
