@@ -64,13 +64,13 @@ SAYS: dict[str, dict[str, str]] = {
         "space.search_channels": "unstated: DARTS's",
     },
     "nasi": {
-        "steps": "100 (5.3); an epoch on 1Shot1", "batch": "64 (5.3)", "mu": "2; 1 on small spaces",
+        "steps": "100 (5.2)", "batch": "64 (5.2)", "mu": "2 (5.2)",
         "nu": "mean, adaptive (B.1)",
-        "nu_start": "100 fixed, 500 adaptive (5.3), for networks of unstated size", "nu_networks": "50 (B.1)",
+        "nu_start": "for networks of unstated size: 100 fixed, 500 adaptive (5.2)", "nu_networks": "50 (B.1)",
         "nu_scale": "1 (40)", "normalise": "the largest so far (18)", "temperature": "1 (B.3)",
         "loss": "unstated; MSE in theory",
-        "labels": "true, random (5.4)",
-        "images": "true, random (5.4)", "init": "Jacot's (3.1)", "parameterisation": "Jacot's (3.1)", "gain": "1",
+        "labels": "true, random (5.3)",
+        "images": "true, random (5.3)", "init": "Jacot's (3.1)", "parameterisation": "Jacot's (3.1)", "gain": "1",
         "norm": "unstated", "without": "none (B.2)", "redraw": "0: one theta_0", "sketch": "unstated",
         "side": "unstated",
         **{f"train.{k}": v for k, v in EVALUATION.items()},
@@ -80,15 +80,25 @@ SAYS: dict[str, dict[str, str]] = {
         "rounds": "unstated", "epochs": "1 (1)", "batch": "18 (6.1), 16 (D.1)", "lr": "0.1 (6.1)",
         "last_lr": "fixed rate (6.1)", "momentum": "0.9", "weight_decay": "1e-4 (D.1)", "clip": "unstated: DARTS's",
         "augment": "shifts and mirror images (D.1)", "strength": "0.01, 0.007, 0.005 (table 1)",
-        "zero_strength": "code: 0.01", "rate": "1", "dependency": "equation 8", "hessian": "recursion (C)",
+        "zero_strength": "code: 0.01", "strength_per_image": "none: lambda is absolute",
+        "rate": "1", "dependency": "equation 8", "hessian": "recursion (C)",
         "hessian_images": "code: the last batch",
         **{f"train.{k}": v for k, v in EVALUATION.items()}, "train.epochs": "unstated: DARTS's",
         "train.batch": "128 (D.3)",
         "train.lr": "0.1, cosine (D.3)", "train.weight_decay": "3e-4 (D.3)", "train.augment": "cutout (D.2)",
         "train.drop_path": "code 0.2", "train.auxiliary": "none",
         "space.cells": "20 (6.1)", "space.channels": "code 36", "space.search_cells": "8 (6.1)",
-        "space.search_channels": "16 (D.1); code 36",
+        "space.search_channels": "16 (D.1); code 36", "space.order": "BN-ReLU-Conv (D.1)",
     },
+}  # fmt: skip
+SAYS_OF_A_SPACE: dict[str, dict[tuple[str, str], str]] = {
+    "binas": {}, "xnas": {},
+    "nasi": {
+        ("nasbench1shot1", "mu"): "1 (5.1)", ("nasbench1shot1", "nu"): "adaptive (5.1)",
+        ("nasbench1shot1", "nu_scale"): "1000 in units of its own (5.1): ten times the fixed 100 of 5.2",
+        ("nasbench1shot1", "steps"): "one epoch (5.1)", ("nasbench201", "mu"): "1 where networks are small (B.1)",
+    },
+    "bayesnas": {("treecell", "batch"): "32 (6.2)"},
 }  # fmt: skip
 SPACE_OF = {"binas": "mobile", "xnas": "darts", "nasi": "darts_reduced", "bayesnas": "freecells"}
 
@@ -96,7 +106,7 @@ SPACE_OF = {"binas": "mobile", "xnas": "darts", "nasi": "darts_reduced", "bayesn
 def options(name: str, effort: str) -> dict[str, object]:
     """Every option of the method, and those of the final training and of the space that the effort sets."""
     method, space = METHODS[name], SPACES[SPACE_OF[name]]
-    made = method(**method.preset(effort, IMAGES))
+    made = method(**method.preset_on(space, effort, IMAGES))
     found = {f.name: getattr(made, f.name) for f in fields(made)}
     found |= {f"train.{k}": v for k, v in preset(effort, "cpu", method.paper(), IMAGES).items()}
     if effort == "thorough" and not method.inherits:
@@ -110,7 +120,18 @@ def thorough(name: str) -> list[list[str]]:
     if unsaid := sorted(ours.keys() ^ SAYS[name].keys()):
         raise SystemExit(f"{name}: what does the paper say of {', '.join(unsaid)}? Add it to SAYS, or remove it.")
     head = [["option", "`thorough`", "`standard`", "the paper"]]
-    return head + [[f"`{k}`", _shown(v), _shown(usual.get(k, "-")), SAYS[name][k]] for k, v in ours.items()]
+    rows = [[f"`{k}`", _shown(v), _shown(usual.get(k, "-")), SAYS[name][k]] for k, v in ours.items()]
+    for space, option, value, said in elsewhere(name):
+        rows.append([f"`{option}` on `{space}`", _shown(value), _shown(usual[option]), said])
+    return head + rows
+
+
+def elsewhere(name: str) -> list[tuple[str, str, object, str]]:
+    """What `thorough` has for a space of its own: space, option, value, and what the paper says of it."""
+    found = {space: SPACES[space].papers_search(IMAGES).get(name, {}) for space in SPACES.names()}
+    if unsaid := sorted({(s, k) for s, o in found.items() for k in o} ^ set(SAYS_OF_A_SPACE[name])):
+        raise SystemExit(f"{name}: what does the paper say of {unsaid}? Add it to SAYS_OF_A_SPACE, or remove it.")
+    return [(s, k, v, SAYS_OF_A_SPACE[name][s, k]) for s, o in found.items() for k, v in o.items()]
 
 
 def _shown(value: object) -> str:

@@ -1,6 +1,7 @@
 """docs/papers.md: its tables are what the presets and the results say, and `thorough` is what they say."""
 
 import json
+import re
 import subprocess
 
 import _record
@@ -95,6 +96,45 @@ def test_every_record_about_the_papers_has_its_script_and_names_the_changed_comm
     told = {row[0]: row for row in papers.records()}
     assert told["`nasi_search_cuda`"][1] == "`nasi_search.py`"
     assert told["`binas_headline`"][3].endswith("+")
+
+
+WORDS = {
+    "none": {0.0, None, ("none",)}, "AutoAugment": {"auto"}, "AutoAugment, cutout": {"auto_cutout"},
+    "AutoAugment, cutout of 16": {"auto_cutout"}, "cutout of 16 pixels": {"cutout"}, "cutout": {"cutout"},
+    "shifts and mirror images": {"light"}, "equation 3": {"paper"}, "equation 8": {"full"}, "algorithm 1": {True},
+    "w_h": {True}, "80 %": {"train"}, "mean, adaptive": {"fixed", "adaptive"}, "adaptive": {"adaptive"},
+    "the largest so far": {"largest"}, "true, random": {"true", "random"}, "BN-ReLU-Conv": {"bn_relu_conv"},
+    "one epoch": {50_000 // 64}, "EMA": {0.999}, "equation 4": {1.0}, "fixed rate": {0.1},
+}  # fmt: skip
+# Where `thorough` has something else than the paper's text, and why.
+DEPARTURES = {
+    ("binas", "multipath_lr"): 0.0128, ("binas", "multipath_decay"): 1e-5,  # of the code that it says it follows
+    ("binas", "train.epochs"): 19, ("binas", "train.warmup"): 3 / 19,  # of that code too: hours, and epochs
+    ("nasi", "nu_scale"): None, ("nasi", "init"): "lecun", ("nasi", "parameterisation"): "ntk",  # the same in our words
+    ("nasi", "nasbench1shot1", "nu_scale"): 10.0,
+    ("bayesnas", "hessian"): "sampled", ("bayesnas", "hessian_images"): 512,  # exact in expectation, on all images
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", papers.SPACE_OF)
+def test_every_option_of_thorough_is_what_the_paper_says_or_a_departure_that_is_named(name):
+    ours, stated = papers.options(name, "thorough"), 0
+    rows = [((name, k), ours[k], papers.SAYS[name][k]) for k in ours]
+    rows += [((name, space, k), value, said) for space, k, value, said in papers.elsewhere(name)]
+    for key, value, said in rows:
+        number = re.match(r"(?:code:? )?(\d[\d.]*(?:e-?\d+)?)", said)
+        words = re.split(r" \(|[:;]", said)[0]
+        if key in DEPARTURES:
+            assert value == DEPARTURES[key], key
+        elif words in WORDS:
+            assert value in WORDS[words], key
+        elif number:
+            assert value == float(number[1]), key
+        else:
+            assert words.startswith(("unstated", "ours", "for networks of unstated")), key
+            continue
+        stated += 1
+    assert stated > 20
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,8 @@ class Search:
     def __init__(self, job: Job, method: Any) -> None:
         self.job, self.method, self.likelihood = job, method, likelihood_of(job.task)
         self.circuit = switchable(job.space).circuit(job.task)
-        strength = [method.zero_strength if s.feeds is None else method.strength for s in self.circuit.switches]
+        self.strength, of_edge = method.strengths(len(job.splits.train))
+        strength = [of_edge if s.feeds is None else self.strength for s in self.circuit.switches]
         self.relevance = Relevance(self.circuit, np.array(strength), method.dependency)
         with seeded(job.seeds.number("supernet")):
             net: Any = new_supernet(job.space, job.task)
@@ -169,8 +170,8 @@ class Search:
         m, images = self.method, len(self.job.splits.train)
         return (
             f"nothing was pruned in {len(self.rounds)} rounds: all operations stay. Raise method.strength (lambda, "
-            f"{m.strength:g}; 1 / images is {1 / images:.2g}), method.rate ({m.rate:g}), at which weights move towards "
-            f"zero, method.epochs ({m.epochs}) or method.rounds ({m.rounds}; 0: until nothing leaves)"
+            f"{self.strength:.2g}; 1 / images is {1 / images:.2g}), method.rate ({m.rate:g}), at which weights move "
+            f"towards zero, method.epochs ({m.epochs}) or method.rounds ({m.rounds}; 0: until nothing leaves)"
         )
 
     def _hessian(self, t: Training) -> Tensor:
@@ -232,7 +233,7 @@ class Search:
             "history": {"bayesnas": training},
             "switches": {
                 "threshold": THRESHOLD, "dependency": self.method.dependency, "hessian": self.method.hessian,
-                "strength": self.method.strength, "rounds": self.rounds, "posterior": posterior,
+                "strength": self.strength, "rounds": self.rounds, "posterior": posterior,
             },
         }  # fmt: skip
 
