@@ -71,9 +71,10 @@ def test_lenets_and_algorithm_3(script, tmp_path):
 
 def test_cells_of_cifar_10(script, tmp_path):
     data, out = npz(tmp_path, 8, 3), tmp_path / "out"
-    found = script("bayesnas_cifar10", "--data", data, "--out", out, "--device", "cpu", "--strengths", 0.01, "--rounds",
-                   1, "--images", 32, "--batch", 16, "--cells", 3, "--channels", 4, "--beside", "--network", 3, 4,
-                   "--train-images", 32, "--train-epochs", 1, EVALUATED=Frame(4, 3))["bayesnas_cifar10"]  # fmt: skip
+    search = ("--strengths", 0.01, "--rounds", 1, "--images", 32, "--batch", 16, "--cells", 3, "--channels", 4)
+    train = ("--beside", "--network", 3, 4, "--train-images", 32, "--train-epochs", 1, "--order", "bn_relu_conv")
+    some = ("--data", data, "--out", out, "--device", "cpu", *search, *train)
+    found = script("bayesnas_cifar10", *some, EVALUATED=Frame(4, 3))["bayesnas_cifar10"]
     assert set(found["searches"]) == {"0.01"}
     assert found["alike"]["lambda-0.01"]["epochs"] == 1
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import numpy as np
 import torch
@@ -91,7 +91,7 @@ class Bench:
 
 
 def run(
-    bench: Bench, method: str, seeds: int, queries: int, options: Mapping[str, Any], effort: Effort = "standard"
+    bench: Bench, method: str, seeds: int, queries: int, options: Mapping[str, Any], effort: str = "standard"
 ) -> dict[str, Any]:
     """Search once a seed; accuracy reached, its rank among the rows the budgets allow, seconds.
 
@@ -109,7 +109,10 @@ def run(
         raise BadInput(f"{method} has no options and no effort here; use --queries.")
     nasi, chosen = None, dict(options)
     if method == "nasi":
-        chosen = {**METHODS["nasi"].preset_on(type(bench.space), effort, bench.trained, bench.device), **options}
+        chosen = {
+            **METHODS["nasi"].preset_on(type(bench.space), cast(Effort, effort), bench.trained, bench.device),
+            **options,
+        }
         nasi = build(METHODS["nasi"], chosen, "method")
     order = np.sort(bench.values[bench.allowed()])
     runs = []

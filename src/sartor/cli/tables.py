@@ -53,7 +53,8 @@ def fit(
     from sartor.tables.fit import fit_tables
 
     check_writable(out)
-    choices, options = read_space(space), {}
+    choices = read_space(space)
+    options: dict[str, Any] = {}
     for setting in set_ or []:
         assign(options, setting)
     table = read_samples(samples, choices, target, repeats)

@@ -18,7 +18,7 @@ from sartor.core.task import Task
 from sartor.spaces.base import Part, Picks
 from sartor.spaces.cells import bayes_nets, ops
 from sartor.spaces.cells.genotype import EDGES, INPUTS, KINDS, OPERATIONS, OWN, Cell, Genotype, read
-from sartor.spaces.cells.nets import CellNet, CellSupernet, Frame, Slot
+from sartor.spaces.cells.nets import CellNet, CellSupernet, Frame, Slot, Stack
 from sartor.spaces.drawing import Drawing
 from sartor.spaces.supernet import SharedSpace
 
@@ -99,7 +99,7 @@ class CellSpace(SharedSpace):
         """The search network: every operation on every edge."""
         return CellSupernet(self.fitted(task), self.frame(task, search=True), task)
 
-    def network(self, arch: Arch, task: Task) -> CellNet:
+    def network(self, arch: Arch, task: Task) -> Stack:
         """A stand-alone network with fresh weights."""
         return CellNet(self.genotype(arch), self.frame(task), task)
 

@@ -52,15 +52,19 @@ def preprocess(slot: Slot, number: int, affine: bool = True) -> nn.Module:
 
 
 class ZeroedMaxPool(nn.MaxPool2d):
-    """A max-pooling that sees a border of zeros.
+    """A 3x3 max-pooling that sees a border of zeros.
 
     As a padding with zeros and a pooling it would be deployed as something else: ONNX Runtime (1.31) fuses the two into
     one pooling, whose border is of nothing.
     """
 
+    def __init__(self, stride: int) -> None:
+        super().__init__(3, stride, 1)
+        self.step = stride
+
     def forward(self, x: Tensor) -> Tensor:
-        out, step = super().forward(x), int(self.stride)
-        ends = [torch.arange(n, device=x.device) * step for n in out.shape[2:]]
+        out = super().forward(x)
+        ends = [torch.arange(n, device=x.device) * self.step for n in out.shape[2:]]
         rows, columns = ((at == 0) | (at + 1 >= side) for at, side in zip(ends, x.shape[2:], strict=True))
         return torch.where(rows[:, None] | columns[None], out.clamp_min(0.0), out)
 
@@ -85,7 +89,7 @@ def operation(name: str, channels: int, stride: int, affine: bool = True) -> nn.
         return nn.Identity() if stride == 1 else nn.Sequential(nn.BatchNorm2d(channels, affine=affine), halve)
     kind, _, size = name.rpartition("_")
     if kind == "max_pool":
-        return ZeroedMaxPool(3, stride, 1)
+        return ZeroedMaxPool(stride)
     if kind == "avg_pool":
         return AvgPool2d(3, stride, 1)
     kernel = int(size[0]) if size[:1].isdigit() else 0
