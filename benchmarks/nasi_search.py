@@ -3,8 +3,8 @@
 Ten seeds, and columns, that took no part in choosing the defaults (those of reproduce/nasi_study.py): test accuracy, as
 tables 2 and 4 of the paper report it; by Delta* alone with images and labels, with random labels and without data, and
 with parameters beside Delta*, which is the default (reproduce/nasi_beyond.py). Seconds are those of a whole search,
-supernet and random networks for nu included. Beside it: the mean of all listed networks, of those of convolutions alone,
-of those of 3x3 convolutions alone, and the one with most parameters.
+supernet and random networks for nu included. Beside it: the mean of all listed networks, of those of convolutions
+alone, of those of 3x3 convolutions alone, and the one with most parameters.
 
     SARTOR_TEST_DATA=.../data python benchmarks/nasi_search.py [--device cuda] [--seeds 10] [--workers 1] [--only S1]
 

@@ -15,6 +15,8 @@ see: the run's own measurement sees more of them, and mirror images, so that its
     python reproduce/binas_predictors.py runs/NAME [--images 1600] [--networks 400] [--passes 2] [--epochs 256]
     python reproduce/binas_predictors.py runs/NAME --fresh DATA --seconds 240   # first trains the supernet, 80 / 20
     python reproduce/binas_predictors.py runs/NAME --fresh DATA --seed 1 --headline   # the run's own ranking alone
+    python reproduce/binas_predictors.py runs/NAME --fresh digits --device cpu --seconds 240 --images 340 --networks 300 \
+        --held-out 200 --epochs 64 --name binas_predictors_digits   # all of it in ten minutes of one core
     python reproduce/binas_predictors.py runs/NAME --outcomes   # ours alone: results/binas_outcomes.json
     python reproduce/binas_predictors.py runs/NAME --recorded   # ours alone, from the run's own measurements
 
@@ -299,6 +301,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--preset", default="small", help="of the mobile space")
+    parser.add_argument("--name", help="of the record; default: binas_predictors, with --fresh binas_predictors_fresh")
     parser.add_argument("--headline", action="store_true", help="only the ranking of the run's own score")
     parser.add_argument("--recorded", action="store_true", help="only ours, from the run's own measurements")
     parser.add_argument("--outcomes", action="store_true", help="only ours: which kind of outcome ranks best")
@@ -306,7 +309,8 @@ def main() -> None:
     torch.manual_seed(0)
     if args.fresh:
         searched(args)
-        headline(args)
+        if not args.name:
+            headline(args)
     if args.headline:
         return
     study = Study(args.run, args.images)
@@ -329,7 +333,7 @@ def main() -> None:
         part()
         curves = {k: v for k, v in study.curves.items() if not k.startswith(("table 2", "figure 7"))}
         name = "binas_outcomes" if args.outcomes else "binas_predictors"
-        file = f"{name}{'_fresh' if args.fresh else ''}"
+        file = args.name or f"{name}{'_fresh' if args.fresh else ''}"
         record(file, {
             **about, "curves": study.curves, "theorem_3_1": study.theorem,
             "paper_epochs": args.passes * (1 + sum(study.space.sizes)),

@@ -1,4 +1,4 @@
-"""The tables of docs/papers.md, written from the presets and from benchmarks/results: never by hand.
+"""The tables of docs/papers.md and docs/nasi.md, written from the presets and from benchmarks/results: never by hand.
 
     python reproduce/papers.py           # rewrite them
     python reproduce/papers.py --check   # exit code 1 where the page says anything else
@@ -187,19 +187,74 @@ NASI_SAYS = {"NAS-Bench-201": "93.55", "S1": "92.7, 93.4", "S2": "92.8, 92.5", "
 
 def nasi_beside() -> list[list[str]]:
     """Test accuracy on the tabular benchmarks: NASI, and what needs no search."""
-    found = json.loads((RESULTS / "nasi_search_cpu.json").read_text(encoding="utf-8"))["results"]
+    found = read("nasi_search_cpu")
     plain = ("3x3 convolutions alone", "most parameters", "convolutions alone", "all networks", "best")
-    rows = [["benchmark", "images and labels", "no data", *plain, "the paper"]]
+    variants = ("images and labels", "random labels", "no data", "with parameters")
+    head = ["Delta*: images, labels", "random labels", "no data", "and parameters"]
+    rows = [["benchmark", *head, *plain, "the paper"]]
     for name, said in NASI_SAYS.items():
-        runs = [found[name][v] for v in ("images and labels", "no data")]
+        runs = [found[name][v] for v in variants]
         ours = [f"{r['mean']:.2f} +- {r['std']:.2f} ({r['seeds']})" for r in runs]
         rows.append([name, *ours, *(f"{found[name]['beside'][k]:.2f}" for k in plain), said])
     return rows
 
 
+def traces() -> list[list[str]]:
+    """Table 7 and figure 1 of NASI: Pearson correlations, the paper's in brackets, and their intervals below."""
+    table, figure = (read(name) for name in ("nasi_table7_c8_p8", "nasi_figure1"))
+    batches = ("4", "8", "16", "32", "64", "128", "sum")
+    rows = [["space", "x, 4 images", *batches[1:], "labels", "images"]]
+    for space in ("S1", "S2", "S3"):
+        entries = [*(table[space][b] for b in batches), *(figure[space][k] for k in ("labels", "images"))]
+        rows.append([space, *(f"{e['ours']:.2f} ({e['paper']:.2f})" for e in entries)])
+        rows.append(["", *("{:.2f}-{:.2f}".format(*e["interval"]) for e in entries)])
+    return rows
+
+
+def proxies() -> list[list[str]]:
+    """Spearman of every proxy with CIFAR-10 accuracy in both settings, the literature's, and networks a second."""
+    sketch, whole = read("nasi_proxies"), read("nasi_proxies_published")
+    rows = [["proxy", "published setting", "literature", "sketch", "networks a second: sketch, one core",
+             "published, one core", "one H200"]]  # fmt: skip
+    for of, column in ((sketch, 3), (whole, 1)):
+        row = [f"**{' + '.join(of['aggregate']['proxies'])}**, ranks", *[""] * 6]
+        row[column] = f"**{of['aggregate']['all']:.3f}**"
+        rows.append(row)
+    for name, entry in sorted(whole["proxies"].items(), key=lambda item: -item[1]["spearman"]):
+        small, said = sketch["proxies"][name], entry["published"]
+        speeds = [
+            small.get("networks_per_second"),
+            *(whole["networks_per_second"][d].get(name) for d in ("cpu", "cuda")),
+        ]
+        rows.append([
+            name, f"{entry['spearman']:.3f}", "" if said is None else f"{said:g}", f"{small['spearman']:.3f}",
+            *("counted" if s is None else f"{s:.2g}" for s in speeds),
+        ])  # fmt: skip
+    return rows
+
+
+def nasi_budgets() -> list[list[str]]:
+    """Tables 6 and 8 and figure 2 of NASI: test errors, the paper's in brackets."""
+    found, rows = read("nasi_tables"), [["space", "what varies", "test error in percent (the paper)"]]
+    for what, title in (("width", "table 6: first width"), ("batch", "table 8: images of a batch")):
+        for space, row in found[what].items():
+            told = (f"{k}: {e['mean']:.1f} +- {e['std']:.1f} ({e['paper']})" for k, e in row.items())
+            rows.append([space, title, ", ".join(told)])
+    for space, row in found["budget"].items():
+        told = (f"{k}: {e['mean']:.1f} +- {e['std']:.1f}" for k, e in row.items() if k != "beside")
+        rows.append([space, "figure 2: steps", ", ".join(told)])
+    return rows
+
+
+def read(name: str) -> dict[str, Any]:
+    """A record's results."""
+    found: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))["results"]
+    return found
+
+
 def algorithm_3() -> list[list[str]]:
     """Lambda alone: where the rounds end, and the fewest weights of any round that costs at most one point."""
-    found = json.loads((RESULTS / "bayesnas_algorithm3.json").read_text(encoding="utf-8"))["results"]
+    found = read("bayesnas_algorithm3")
     near = "fewest weights of a round within one point"
     rows = [["network", "lambda in 1 / N", "rounds", "error before, after", "weights left", near]]
     for net, runs in found.items():
@@ -216,9 +271,12 @@ TABLES: dict[str, Callable[[], list[list[str]]]] = {
     **{f"thorough {name}": partial(thorough, name) for name in SPACE_OF},
     **{f"items {name}": partial(items, name) for name in SPACE_OF},
     "nasi beside": nasi_beside,
+    "nasi budgets": nasi_budgets,
     "algorithm 3": algorithm_3,
     "records": records,
 }
+OF_NASI: dict[str, Callable[[], list[list[str]]]] = {"traces": traces, "proxies": proxies}
+PAGES = {PAGE: TABLES, ROOT / "docs/nasi.md": OF_NASI}
 
 
 def markdown(rows: list[list[str]]) -> str:
@@ -227,14 +285,14 @@ def markdown(rows: list[list[str]]) -> str:
     return "\n".join([lines[0], "|" + " --- |" * len(rows[0]), *lines[1:]])
 
 
-def render(page: str) -> str:
+def render(page: str, tables: dict[str, Callable[[], list[list[str]]]] = TABLES) -> str:
     """The page with every table written anew; a table that nobody makes, or that stands nowhere, is an error."""
     named = re.findall(r"<!-- table (.*?) -->", page)
-    if sorted(named) != sorted(TABLES):
-        raise SystemExit(f"tables and page differ: {', '.join(sorted(set(named) ^ set(TABLES)))}.")
+    if sorted(named) != sorted(tables):
+        raise SystemExit(f"tables and page differ: {', '.join(sorted(set(named) ^ set(tables)))}.")
 
     def fill(match: re.Match[str]) -> str:
-        return f"{match[1]}\n{markdown(TABLES[match[2]]())}\n<!-- end -->"
+        return f"{match[1]}\n{markdown(tables[match[2]]())}\n<!-- end -->"
 
     return re.sub(r"(<!-- table (.*?) -->)\n.*?<!-- end -->", fill, page, flags=re.DOTALL)
 
@@ -243,12 +301,14 @@ def main() -> int:
     options = parser(__doc__)
     options.add_argument("--check", action="store_true", help="write nothing; exit code 1 where the page differs")
     check = options.parse_args().check
-    before = PAGE.read_text(encoding="utf-8")
-    after = render(before)
-    if check:
-        return int(after != before)
-    PAGE.write_text(after, encoding="utf-8")
-    return 0
+    differ = 0
+    for page, tables in PAGES.items():
+        before = page.read_text(encoding="utf-8")
+        after = render(before, tables)
+        differ += after != before
+        if not check:
+            page.write_text(after, encoding="utf-8")
+    return int(check and differ > 0)
 
 
 if __name__ == "__main__":
