@@ -15,8 +15,8 @@ see: the run's own measurement sees more of them, and mirror images, so that its
     python reproduce/binas_predictors.py runs/NAME [--images 1600] [--networks 400] [--passes 2] [--epochs 256]
     python reproduce/binas_predictors.py runs/NAME --fresh DATA --seconds 240   # first trains the supernet, 80 / 20
     python reproduce/binas_predictors.py runs/NAME --fresh DATA --seed 1 --headline   # the run's own ranking alone
-    python reproduce/binas_predictors.py runs/NAME --fresh digits --device cpu --seconds 240 --images 340 --networks 300 \
-        --held-out 200 --epochs 64 --name binas_predictors_digits   # all of it in ten minutes of one core
+    python reproduce/binas_predictors.py runs/NAME --fresh digits --device cpu --seconds 240 --images 340 \
+        --networks 300 --held-out 200 --epochs 64 --name binas_predictors_digits   # all of it in minutes on a CPU
     python reproduce/binas_predictors.py runs/NAME --outcomes   # ours alone: results/binas_outcomes.json
     python reproduce/binas_predictors.py runs/NAME --recorded   # ours alone, from the run's own measurements
 
