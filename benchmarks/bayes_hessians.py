@@ -14,7 +14,7 @@ import time
 import numpy as np
 import torch
 import torch.nn.functional as F
-from _record import record
+from _record import parser, record
 from torch import nn
 
 from sartor.engine.curvature.hessian import diagonal
@@ -110,6 +110,7 @@ def study(net, names, x, y):
 
 
 def main():
+    parser(__doc__).parse_args()
     from sklearn.datasets import load_digits
 
     torch.set_num_threads(1)

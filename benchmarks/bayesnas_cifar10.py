@@ -45,13 +45,14 @@ PAPER = {  # test error in percent, parameters in millions, of networks trained 
     "0.01": {"error": 3.02, "parameters": 2.59}, "0.007": {"error": 2.90, "parameters": 3.10},
     "0.005": {"error": 2.81, "parameters": 3.40}, "gpu_days": 0.2,
 }  # fmt: skip
+EVALUATED = Frame(36, 20)  # the paper's evaluation network
 BESIDE = ("DARTS_V2", "XNAS", "BayesNAS-0.01", "BayesNAS-0.007", "BayesNAS-0.005")
 
 
 def evaluation_parameters(genotype: Genotype, net: type[CellNet | BayesNet] = CellNet) -> int:
-    """Of the evaluation network: 20 cells, 36 channels; DARTS's, or the paper's own with full dilated convolutions."""
+    """Of the evaluation network: DARTS's, or the paper's own with full dilated convolutions."""
     with torch.device("meta"):
-        return sum(p.numel() for p in net(genotype, Frame(36, 20), Task(10, 32)).parameters())
+        return sum(p.numel() for p in net(genotype, EVALUATED, Task(10, 32)).parameters())
 
 
 def search(alike: Alike, strength: float, given: argparse.Namespace) -> dict[str, Any]:
@@ -61,14 +62,14 @@ def search(alike: Alike, strength: float, given: argparse.Namespace) -> dict[str
     if done.exists():
         return dict(json.loads(done.read_text()))
     cells, channels = given.network
-    space = FreeCells(cells=cells, channels=channels, search_cells=given.cells, search_channels=given.channels).fitted(
-        alike.task
-    )
+    sizes = {"cells": cells, "channels": channels, "search_cells": given.cells, "search_channels": given.channels}
+    space = FreeCells(**sizes, order=given.order).fitted(alike.task)
     some = np.sort(alike.seeds.rng("searched images").permutation(alike.splits.train)[: given.images])
     splits = replace(alike.splits, train=some)
     job = Job(space, alike.task, alike.feed, splits, alike.seeds, Run(folder, Reporter()))
     method = BayesNAS(
-        rounds=given.rounds, epochs=given.epochs, batch=given.batch, strength=strength, zero_strength=strength,
+        rounds=given.rounds, epochs=given.epochs, batch=given.batch, strength=strength,
+        zero_strength=given.zero_strength or strength,
         rate=given.rate, augment="standard",
     )  # fmt: skip
     found = method.search(job)
@@ -142,6 +143,10 @@ def main() -> None:
     parser.add_argument(
         "--rate", type=float, default=3.0, help="learning rate of the switches, in units of the network's"
     )
+    parser.add_argument("--zero-strength", type=float, help="lambda of an edge, 0.01 in the authors' code and at "
+                        "--effort thorough; default: an operation's, since the paper names one lambda")  # fmt: skip
+    parser.add_argument("--order", choices=("relu_conv_bn", "bn_relu_conv"), default="relu_conv_bn",
+                        help="of what is searched and trained: DARTS's, or the paper's")  # fmt: skip
     parser.add_argument("--cells", type=int, default=8, help="of the search network")
     parser.add_argument("--channels", type=int, default=16)
     parser.add_argument("--beside", nargs="*", default=BESIDE, choices=BESIDE, help="published cells to train too")
@@ -164,9 +169,10 @@ def main() -> None:
         if n % parts == part and not late():
             search(alike, strength, given)
     frame = Frame(given.network[1], given.network[0], pool_norm=True)
+    net = BayesNet if given.order == "bn_relu_conv" else CellNet
     for n, (name, genotype) in enumerate(networks(given).items()):
         if n % parts == part and genotype is not None and given.train_epochs and not late():
-            alike.train(name, lambda genotype=genotype: CellNet(genotype, frame, alike.task))
+            alike.train(name, lambda genotype=genotype: net(genotype, frame, alike.task))
     if late():
         print("out of time: run the same command again to go on")
     summary(given)

@@ -32,6 +32,7 @@ from sartor.engine.network import train_network
 from sartor.engine.recipe import Recipe
 from sartor.methods.base import Job
 from sartor.methods.bayesnas.method import BayesNAS
+from sartor.methods.bayesnas.search import MOST
 from sartor.methods.random import Random
 from sartor.runs.directory import Run
 from sartor.runs.progress import Reporter
@@ -83,7 +84,8 @@ def search(
         if images is not None:
             return {"images": images}
         rate = speed(probe, out / "probe")
-        count = int(min(len(splits.train), rate * seconds / (method.rounds * method.epochs)))
+        passes = (method.rounds or MOST) * method.epochs
+        count = int(min(len(splits.train), rate * seconds / passes))
         return {"probed_images_per_second": rate, "images": max(count, 2 * method.batch)}
 
     def run() -> dict[str, Any]:
@@ -153,7 +155,7 @@ def main() -> None:
     parser.add_argument(
         "--rate", type=float, default=1.0, help="learning rate of the switches, in units of the network's"
     )
-    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=4, help="0: until nothing leaves")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--images", type=int, help="that a round sees; default: as the minutes allow")
     parser.add_argument("--train-epochs", type=int, help="default: as the minutes allow")

@@ -9,6 +9,8 @@ import json
 import re
 from pathlib import Path
 
+from _record import parser
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGE, RESULTS = ROOT / "docs/faq.md", ROOT / "benchmarks/results"
 
@@ -47,4 +49,5 @@ def render(page: str) -> str:
 
 
 if __name__ == "__main__":
+    parser(__doc__).parse_args()
     PAGE.write_text(render(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

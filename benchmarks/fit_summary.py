@@ -8,9 +8,10 @@ A run says itself where it was made, with what and when, so the result may be wr
 from __future__ import annotations
 
 import json
-import sys
 import tomllib
 from pathlib import Path
+
+from _record import parser
 
 
 def summary(run: Path) -> dict:
@@ -51,7 +52,10 @@ def rival(folder: Path) -> dict:
 
 
 if __name__ == "__main__":
-    name, *runs = sys.argv[1:]
-    path = Path(__file__).resolve().parent / "results" / f"{name}.json"
-    path.write_text(json.dumps({"name": name, "runs": {Path(r).name: summary(Path(r)) for r in runs}}, indent=2) + "\n")
+    options = parser(__doc__)
+    options.add_argument("name", help="of the result")
+    options.add_argument("runs", type=Path, nargs="+")
+    given = options.parse_args()
+    path = Path(__file__).resolve().parent / "results" / f"{given.name}.json"
+    path.write_text(json.dumps({"name": given.name, "runs": {r.name: summary(r) for r in given.runs}}, indent=2) + "\n")
     print(path)

@@ -12,7 +12,7 @@ import statistics
 import time
 
 import numpy as np
-from _record import record
+from _record import parser, record
 
 from sartor.core.quadratic import Limit, Quadratic
 from sartor.solvers.base import Problem
@@ -101,6 +101,7 @@ def exhaustive(count: int) -> float:
 
 
 def main() -> None:
+    parser(__doc__).parse_args()
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # one core, whatever threads numpy or HiGHS start
     ours, singles, checks, small = timings(), highs(10), highs(20), exhaustive(10)
     median = statistics.median(row["median_ms"] for row in ours)

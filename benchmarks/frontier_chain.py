@@ -18,7 +18,7 @@ from typing import TypeVar
 from unittest.mock import patch
 
 import numpy as np
-from _record import record
+from _record import parser, record
 
 from sartor.core.quadratic import Array, Limit, Quadratic
 from sartor.solvers import milp, solve
@@ -136,6 +136,7 @@ def pairs_of_budgets(
 
 
 def main() -> None:
+    parser(__doc__).parse_args()
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # one core, whatever threads numpy or HiGHS start
     rows = frontiers()
     print(f"{'seed':>4} {'score':<19} {'points':>7} {'seconds':>8}  points by frame")

@@ -7,11 +7,10 @@ is predicted from all other trials, and what the score's optimum promises above 
 is trained; runs are read.
 """
 
-import sys
 from pathlib import Path
 
 import numpy as np
-from _record import record
+from _record import parser, record
 
 from sartor.core.arch import Arch
 from sartor.insight.factors import drawn
@@ -61,8 +60,9 @@ def looked_at(path):
 
 
 def main() -> None:
-    results = {}
-    for path in map(Path, sys.argv[1:]):
+    options, results = parser(__doc__), {}
+    options.add_argument("runs", type=Path, nargs="+")
+    for path in options.parse_args().runs:
         results["_".join(path.parts[-2:])] = looked_at(path)
     each = {f"{times:g}": [r["fits"][f"{times:g}"] for r in results.values()] for times in MULTIPLES}
     summary = {

@@ -2,7 +2,7 @@
 
     python benchmarks/nasi_darts.py --data DIR --device cuda --minutes 7 --out runs/nasi_darts
 
-Tables 1 and 5 of the paper (arXiv:2109.00817) in pattern: FIX and ADA search as section 5.3 says (100 steps of 64
+Tables 1 and 5 of the paper (arXiv:2109.00817) in pattern: FIX and ADA search as section 5.2 says (100 steps of 64
 images, one initialisation in Jacot's parameterisation; nu is equation 40's mean, or equation 41's from five times it,
 since the paper's numbers are for networks of unstated size). Every result is kept when it is there; after `--minutes`
 nothing new is begun, and the same command goes on.

@@ -1,9 +1,10 @@
 """NASI's defaults on NAS-Bench-201 and NAS-Bench-1Shot1: seconds, accuracy, and what needs no search beside it.
 
 Ten seeds, and columns, that took no part in choosing the defaults (those of reproduce/nasi_study.py): test accuracy, as
-tables 2 and 4 of the paper report it; with images and labels, with random labels, and without data. Seconds are those
-of a whole search, supernet and random networks for nu included. Beside it: the mean of all listed networks, of those of
-convolutions alone, of those of 3x3 convolutions alone, and the one with most parameters.
+tables 2 and 4 of the paper report it; by Delta* alone with images and labels, with random labels and without data, and
+with parameters beside Delta*, which is the default (reproduce/nasi_beyond.py). Seconds are those of a whole search,
+supernet and random networks for nu included. Beside it: the mean of all listed networks, of those of convolutions
+alone, of those of 3x3 convolutions alone, and the one with most parameters.
 
     SARTOR_TEST_DATA=.../data python benchmarks/nasi_search.py [--device cuda] [--seeds 10] [--workers 1] [--only S1]
 
@@ -33,9 +34,10 @@ from sartor.core.task import Task
 from sartor.methods.nasi import NASI, Source
 
 VARIANTS: dict[str, dict[str, Any]] = {
-    "images and labels": {},
-    "no data": {"images": "gaussian"},
-    "random labels": {"labels": "random"},
+    "images and labels": {"size": 0.0},
+    "random labels": {"labels": "random", "size": 0.0},
+    "no data": {"images": "gaussian", "size": 0.0},
+    "with parameters": {},
 }
 FIRST, TASK = 100, Task(10, 32)
 

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from _record import record
+from _record import parser, record
 
 SIDES = {"mobile": 224, "edge": 224, "plain": 224, "nasbench201": 32, "nasbench1shot1": 32, "darts": 32,
          "treecell": 32, "freecells": 32}  # fmt: skip
@@ -98,6 +98,7 @@ def status(field: str) -> int:
 
 
 def main() -> None:
+    parser(__doc__).parse_args()
     # Memory that is freed must go back to the kernel at once, which is settled when a process starts.
     env = os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "0", "OMP_NUM_THREADS": "1"}
     if "MALLOC_MMAP_THRESHOLD_" not in os.environ:

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from _record import record
+from _record import parser, record
 from scipy import stats
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
@@ -83,6 +83,7 @@ def one(seed: int, folder: Path, root: Path) -> dict:
 
 
 def main() -> None:
+    parser(__doc__).parse_args()
     root = data_folder()
     if root is None:
         print("skipped: set SARTOR_TEST_DATA to the folder that holds nasbench201 and nasbench201_hw.")

@@ -26,6 +26,7 @@ METHODS = ("xnas", "darts")
 RANDOM = 5
 PUBLISHED = ("XNAS", "DARTS_V2")
 SIZE = {"cells": 8, "channels": 16}
+SEARCH = {"search_cells": 8, "search_channels": 16}
 
 
 def search(args: argparse.Namespace) -> None:
@@ -34,7 +35,7 @@ def search(args: argparse.Namespace) -> None:
     # search instead of its last steps: of 10 epochs the first nine keep all seven, the last one ends with one an edge.
     method = {"epochs": args.epochs, "batch": args.batch, "lr": 0.05}
     method |= {"zeta": 0.1, "rate": args.rate} if args.method == "xnas" else {"mixture_lr": 3e-3}
-    space = {"name": "darts", **SIZE, "search_cells": 8, "search_channels": 16}
+    space = {"name": "darts", **SIZE, **SEARCH}
     result = sartor.fit(
         args.data, out=args.out / args.method, space=space,
         method={"name": args.method, **method}, params="10M", device=args.device, effort="standard",
@@ -86,7 +87,7 @@ def summary(args: argparse.Namespace) -> None:
             facts, stages = run.read("score.json")["facts"], run.stages()
             history = facts["history"][method]
             searches[method] = {
-                "search_seconds": stages["search"]["seconds"], "epochs": len(history),
+                "search_seconds": stages["search"].seconds, "epochs": len(history),
                 "loss": [h["loss"] for h in history], "images_per_second": [h["images_per_second"] for h in history],
                 "remaining": [[g.get("remaining") for g in e["groups"]] for e in facts["mixture"]["epochs"]],
                 "entropy": [[g.get("entropy") for g in e["groups"]] for e in facts["mixture"]["epochs"]],

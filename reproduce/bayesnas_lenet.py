@@ -117,9 +117,9 @@ class Shifted(Feed):
 
     pad: int = 0
 
-    def train(self, index, batch, augment, name, epoch):
-        """The batches of one epoch."""
-        yield from super().train(index, batch, Augment(pad=self.pad), name, epoch)
+    def train(self, index, batch, augment, name, epoch, start=0):
+        """The batches of one epoch, from `start` on."""
+        yield from super().train(index, batch, Augment(pad=self.pad), name, epoch, start)
 
 
 def paper_flops(net, structure):
@@ -271,6 +271,15 @@ def report(args):
         draw(ROOT / f"reproduce/figures/{args.name}.png", found)
 
 
+def each(args, work, jobs):
+    """The results of all jobs as they come, from as many processes as were asked for."""
+    if args.workers == 1:
+        yield from (work(args, *job) for job in jobs)
+        return
+    with ProcessPoolExecutor(args.workers, mp_context=get_context("spawn")) as pool:
+        yield from (done.result() for done in as_completed([pool.submit(work, args, *job) for job in jobs]))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default="carry/mnist")
@@ -297,16 +306,13 @@ def main():
     if not args.draw:
         nets = args.nets.split(",")
         seeds = range(args.seeds)
-        with ProcessPoolExecutor(args.workers, mp_context=get_context("spawn")) as pool:
-            jobs = [pool.submit(uncompressed, args, net, seed) for net in reversed(nets) for seed in seeds]
-            for job in as_completed(jobs):
-                print(job.result(), flush=True)
-            jobs = [
-                pool.submit(compressed, args, net, seed, BUDGETS[net][n])
-                for n in range(args.budgets) for net in reversed(nets) for seed in seeds
-            ]  # fmt: skip
-            for job in as_completed(jobs):
-                print({k: v for k, v in job.result().items() if k != "rounds"}, flush=True)
+        for given in each(args, uncompressed, [(net, seed) for net in reversed(nets) for seed in seeds]):
+            print(given, flush=True)
+        jobs = [
+            (net, seed, BUDGETS[net][n]) for n in range(args.budgets) for net in reversed(nets) for seed in seeds
+        ]  # fmt: skip
+        for point in each(args, compressed, jobs):
+            print({k: v for k, v in point.items() if k != "rounds"}, flush=True)
     report(args)
 
 

@@ -54,7 +54,9 @@ def measured(networks: int = 400, seeds: int = 5) -> list[dict[str, float]]:
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
-    from _record import record
+    from _record import parser, record
+
+    parser(__doc__).parse_args()
 
     found = measured()
     means = {

@@ -6,6 +6,7 @@ Run: python reproduce/nasi_figures.py (needs matplotlib; nothing is measured)
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+from _record import parser  # noqa: E402
+
 SPACES, BATCHES = ("S1", "S2", "S3"), ("4", "8", "16", "32", "64", "128", "sum")
 OURS, THEIRS = "#1f5fa8", "#b8b8b8"
 
@@ -80,5 +84,6 @@ def _save(figure: Any, name: str) -> None:
 
 
 if __name__ == "__main__":
+    parser(__doc__).parse_args()
     traces()
     proxies()

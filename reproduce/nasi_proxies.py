@@ -8,7 +8,7 @@ published  the benchmark's own networks (five cells a stage, 16 channels), 64 im
 sketch     the small networks that `sartor score` looks at (one cell a stage, 8 channels), 32 images
 
 Parameters, FLOPs and layers are those of the benchmark's networks. What is not finite ranks last. Aggregates are rank
-aggregates (`proxies/_aggregate.py`); the set is chosen on one half of the cells and judged on the other half; only
+aggregates (`proxies/aggregate.py`); the set is chosen on one half of the cells and judged on the other half; only
 CIFAR-10 columns are used.
 
 Run: SARTOR_TEST_DATA=.../data python reproduce/nasi_proxies.py [--setting published] [--cells 2000] [--device cuda]

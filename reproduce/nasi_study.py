@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
-from _record import record  # noqa: E402
+from _record import parser, record  # noqa: E402
 from nasi_data import DATA, Cifar, nasbench201  # noqa: E402
 
 from sartor.bench.tables import Table, read_table  # noqa: E402
@@ -110,17 +110,25 @@ class Shares:
         """For the best cell by Delta* of which every node is read, and for the best of all."""
         nu = float(np.median(kept["around"]) if method.nu == "median" else np.mean(kept["around"]))
         seen = list(zip(kept["x"].tolist(), torch.from_numpy(kept["slopes"]), strict=True))
-        delta = method.delta(seen, nu * (method.nu_scale or 1.0))[0].numpy()
+        total = self.totals(method.delta(seen, nu * (method.nu_scale or 1.0))[0].numpy())
+        best = [int(np.argmax(np.where(among, total, -np.inf))) for among in (self.ruled, self.known)]
+        return self.above(best[0]), self.above(best[1])
+
+    def totals(self, delta: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Delta* of every listed network; what is not drawn comes last."""
         picks, total, start = self.benchmark.table.picks, np.zeros(len(self.known)), 0
         for i, drawn in enumerate(self.drawn):
             values = np.where(drawn, delta[start : start + len(drawn)], -2.0)
             total, start = total + values[picks[:, i]], start + len(drawn)
-        best = [int(np.argmax(np.where(among, total, -np.inf))) for among in (self.ruled, self.known)]
-        above = [1 - np.searchsorted(self.order, self.value[b], "right") / len(self.order) for b in best]
-        return float(above[0]), float(above[1])
+        return total
+
+    def above(self, row: int) -> float:
+        """The share of the listed networks that the deciding column puts above this one."""
+        return float(1 - np.searchsorted(self.order, self.value[row], "right") / len(self.order))
 
 
 def main() -> None:
+    parser(__doc__).parse_args()
     torch.set_num_threads(1)
     images, shares, rows = Cifar(), {name: Shares(name) for name in NAMES}, []
     for setting, options in SETTINGS.items():

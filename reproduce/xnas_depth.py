@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
-from _record import record  # noqa: E402
+from _record import parser, record  # noqa: E402
 
 from sartor.spaces.cells.genotype import PUBLISHED  # noqa: E402
 
@@ -52,6 +52,7 @@ def draw(path, rows):
 
 
 if __name__ == "__main__":
+    parser(__doc__).parse_args()
     found = results()
     print(record("xnas_depth", found))
     draw(ROOT / "reproduce/figures/xnas_depth.png", found)

@@ -17,7 +17,7 @@ import torch
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
-from _record import record  # noqa: E402
+from _record import parser, record  # noqa: E402
 
 from sartor.methods.xnas.experts import Experts, softmax_rewards  # noqa: E402
 
@@ -67,6 +67,7 @@ def draw(path, found):
 
 
 if __name__ == "__main__":
+    parser(__doc__).parse_args()
     found = {"decays": list(DECAYS), "softmax": [entropy(d) for d in DECAYS], "experts": experts_entropy()}
     print(found, record("xnas_entropy", found))
     draw(ROOT / "reproduce/figures/xnas_entropy.png", found)

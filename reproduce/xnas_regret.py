@@ -4,7 +4,7 @@ Experts have values b ~ N(0, 1) and rewards R ~ N(b, sigma), T = 1000 steps, 100
 numbers of experts nor sigmas nor learning rates: both forecasters use 0.1 here, without wipe-out; and Algorithm 1
 once more with equation 4's rate and wipe-out, L being the largest reward that was drawn, against its bound.
 
-One core, about three minutes. Run: python reproduce/xnas_regret.py [runs]
+One core, about three minutes. Run: python reproduce/xnas_regret.py [--runs 1000]
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
-from _record import record  # noqa: E402
+from _record import parser, record  # noqa: E402
 
 from sartor.methods.xnas.experts import Experts, softmax_rewards  # noqa: E402
 
@@ -60,6 +60,21 @@ def study(count, sigma, runs, steps=STEPS):
     return {"count": count, "sigma": sigma, "largest_reward": largest, **found}
 
 
+def growth(rows):
+    """Exponents of the regret's growth with the number of experts N at noise 1: of ln N, and of N.
+
+    The paper has (ln N)^0.5 for experts and N^0.5 for descent. A fixed rate makes the bound's ``ln N / eta`` its larger
+    part, so that experts grow like ln N; at equation 4's, which changes with N, like its square root.
+    """
+    part = sorted((r for r in rows if r["sigma"] == 1.0 and r["count"] > 1), key=lambda r: r["count"])
+    x = np.log([r["count"] for r in part])
+    found = {}
+    for name in ("experts", "experts, equation 4", "softmax"):
+        y = np.log([r[name]["regret"] for r in part])
+        found[name] = {"of ln N": float(np.polyfit(np.log(x), y, 1)[0]), "of N": float(np.polyfit(x, y, 1)[0])}
+    return found
+
+
 def draw(path, rows):
     import matplotlib as mpl
 
@@ -84,7 +99,9 @@ def draw(path, rows):
 
 
 if __name__ == "__main__":
-    runs = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
+    options = parser(__doc__)
+    options.add_argument("--runs", type=int, default=1000)
+    runs = options.parse_args().runs
     rows = [study(count, sigma, runs) for count, sigma in SETTINGS]
-    print(record("xnas_regret", {"runs": runs, "steps": STEPS, "rate": RATE, "settings": rows}))
+    print(record("xnas_regret", {"runs": runs, "steps": STEPS, "rate": RATE, "settings": rows, "growth": growth(rows)}))
     draw(ROOT / "reproduce/figures/xnas_regret.png", rows)

@@ -17,7 +17,7 @@ import torch
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
-from _record import record  # noqa: E402
+from _record import parser, record  # noqa: E402
 
 from sartor.methods.xnas.experts import Experts, softmax_rewards  # noqa: E402
 
@@ -106,5 +106,6 @@ def draw(path):
 
 
 if __name__ == "__main__":
+    parser(__doc__).parse_args()
     print(record("xnas_toys", results()))
     draw(ROOT / "reproduce/figures/xnas_toys.png")

@@ -10,7 +10,13 @@ from typer.testing import CliRunner
 from sartor.cli.main import app
 from sartor.core.arch import Arch
 from sartor.core.errors import BadInput
+from sartor.methods.bayesnas.method import BayesNAS
+from sartor.methods.nasi import NASI
+from sartor.spaces.cells.darts_reduced import DartsReduced
+from sartor.spaces.cells.freecells import FreeCells
+from sartor.spaces.nasbench1shot1.space import NasBench1Shot1
 from sartor.spaces.nasbench201.space import NasBench201
+from sartor.spaces.treecell.space import TreeCells
 
 SPACE = NasBench201()
 FAST = ["--set=method.steps=2", "--set=method.nu_networks=2", "--set=method.batch=4", "--set=space.sketch_channels=4",
@@ -63,6 +69,22 @@ def test_nasi_needs_no_query_and_keeps_the_budget(table):
     assert [r["arch"] for r in again["runs"]] == [r["arch"] for r in found["runs"]]
 
 
+def test_thorough_is_the_papers_search_on_this_space(table):
+    found = bench(
+        table, "--effort=thorough", "--seeds=1", "--set=method.steps=1", "--set=method.nu_networks=1", *FAST[2:]
+    )
+    wanted = {"mu": 1.0, "nu": "fixed", "init": "lecun", "parameterisation": "ntk", "redraw": 0, "steps": 1, "batch": 4}
+    assert found["effort"] == "thorough"
+    assert {k: found["options"][k] for k in wanted} == wanted
+    one_shot = NASI.preset_on(NasBench1Shot1, "thorough", 50_000)
+    assert (one_shot["mu"], one_shot["nu"], one_shot["nu_scale"]) == (1.0, "adaptive", 10.0)  # 5.1
+    assert one_shot["steps"] * one_shot["batch"] == 49_984  # one epoch
+    assert NASI(**NASI.preset_on(DartsReduced, "thorough", 50_000)).mu == 2.0  # 5.2
+    assert NASI.preset_on(NasBench1Shot1, "standard", 50_000) == {}
+    assert BayesNAS.preset_on(TreeCells, "thorough", 50_000)["batch"] == 32  # BayesNAS, 6.2
+    assert BayesNAS.preset_on(FreeCells, "thorough", 50_000)["batch"] == 18  # and 6.1
+
+
 def test_proxies_are_correlated_with_the_target_conditioned_and_not(table):
     found = bench(table, "--proxy=params,flops,ntk_trace", "--samples=12", "--batch=4", "--image=8", "--classes=3",
                   "--set=space.sketch_channels=4")  # fmt: skip
@@ -81,7 +103,10 @@ def test_readable_output(table):
     ("more", "message"),
     [
         (["--method=magic"], "must be one of nasi, random, evolution, binas"),
-        (["--method=random", "--set=method.steps=3"], "has no options here"),
+        (["--method=random", "--set=method.steps=3"], "has no options and no effort here"),
+        (["--method=random", "--effort=thorough"], "has no options and no effort here"),
+        (["--effort=most"], "must be one of quick, standard, thorough"),
+        (["--proxy=params", "--effort=thorough"], "searches nothing"),
         (["--limit=ms"], "COLUMN=NUMBER"),
         (["--limit=ms=0"], "the least ms is 1"),
         (["--set=train.epochs=3"], "--set takes options of method, space, proxy"),

@@ -1,11 +1,13 @@
 """Updates as printed, and a planted problem: the inputs that matter survive."""
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+from sartor.compression.flow import scale_free
 from sartor.compression.priors import LayerPrior, Prior
-from sartor.compression.structures import of_layer
+from sartor.compression.structures import of_layer, view
 from sartor.engine.curvature.recursive import recursive_diagonals
 
 
@@ -23,17 +25,50 @@ def test_updates_are_those_of_algorithm_3():
     torch.testing.assert_close(prior.omega["channel"], alpha.abs().sum((0, 2, 3), keepdim=True).sqrt())
 
 
-def test_two_structures_multiply_their_priors():
+@pytest.mark.parametrize("names", [("row", "column"), ("row-column",), ("filter", "shape")])
+def test_omega_is_the_slope_of_the_marginal_likelihood(names):
+    """omega^2 = dv/dgamma (A.2.7), where v = log|Gamma^-1 + H| + log|Gamma| and priors that meet multiply."""
     torch.manual_seed(1)
-    linear = nn.Linear(5, 4).double()
-    prior = LayerPrior(linear, of_layer(linear, ["row", "column"]))
-    hessian = torch.rand_like(linear.weight)
-    prior.update(hessian, 1.0)
-    w = linear.weight.detach()
-    precision = 1 / w.norm(dim=1)[:, None] + 1 / w.norm(dim=0)[None]
-    alpha = hessian / (1 + hessian / precision)
-    torch.testing.assert_close(prior.omega["row"].flatten(), alpha.sum(1).sqrt())
-    torch.testing.assert_close(prior.omega["column"].flatten(), alpha.sum(0).sqrt())
+    layer = (nn.Linear(5, 4) if "row" in names[0] else nn.Conv2d(3, 4, 2)).double()
+    prior = LayerPrior(layer, of_layer(layer, names))
+    for omega in prior.omega.values():
+        omega.uniform_(0.5, 1.5)
+    hessian, strength = torch.rand_like(layer.weight) * 3, 0.7
+    prior.update(hessian, strength)
+
+    def v():
+        """Over all weights, where Gamma^-1 is gathered group by group."""
+        precision = torch.zeros_like(prior.weight)
+        for s in prior.structures:
+            precision = precision + s.spread(1 / prior.gamma[s.name])
+        h = torch.diag(view(layer, hessian).flatten() / strength)
+        inverse = torch.diag(precision.flatten())
+        return (torch.logdet(inverse + h) + torch.logdet(torch.inverse(inverse))).item()
+
+    for s in prior.structures:
+        gamma, step = prior.gamma[s.name].view(-1), 1e-6
+        for g in range(len(gamma)):
+            value = gamma[g].item()
+            ends = []
+            for moved in (value + step, value - step):
+                gamma[g] = moved
+                ends.append(v())
+            gamma[g] = value
+            slope = (ends[0] - ends[1]) / (2 * step)
+            assert prior.omega[s.name].flatten()[g].item() ** 2 == pytest.approx(slope, rel=1e-5)
+
+
+def test_a_dead_row_asks_nothing_of_the_columns_it_crosses():
+    torch.manual_seed(2)
+    linear, small, hessian = nn.Linear(4, 3), nn.Linear(4, 2), torch.rand(3, 4)
+    with torch.no_grad():
+        linear.weight[1] = 0.0
+        small.weight.copy_(linear.weight[[0, 2]])
+    whole, without = (LayerPrior(layer, of_layer(layer, ["row", "column"])) for layer in (linear, small))
+    whole.update(hessian, 0.1)
+    without.update(hessian[[0, 2]], 0.1)
+    torch.testing.assert_close(whole.omega["column"], without.omega["column"])
+    assert all(torch.isfinite(omega).all() for omega in whole.omega.values())
 
 
 def test_relevance_is_the_rise_of_a_quadratic_energy():
@@ -74,8 +109,7 @@ def test_planted_groups_survive_where_a_batch_norm_undoes_their_scale():
     y = (x[:, [1, 4, 7]] @ torch.tensor([[2.0, -2, 0], [-1, 0, 2], [0, 2, -2]])).argmax(1)
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(10, 16, bias=False), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 3))
-    prior = Prior(net, {"0": ["column"], "3": ["column"]}, 0.03)
-    assert [prior.layers[name].normed for name in ("0", "3")] == [True, False]
+    prior = Prior(net, {"0": ["column"], "3": ["column"]}, 0.03, scale_free(net, x[:2]))
     optimiser = torch.optim.SGD(net.parameters(), 0.3)
     for _ in range(3):
         net.train()

@@ -71,10 +71,28 @@ def test_switches_that_meet_at_one_output_are_exact():
         torch.testing.assert_close(found[name], dense(net, name, x, y, likelihood.loss), rtol=1e-9, atol=1e-12)
 
 
+class Calls(nn.Module):
+    """A function in a module's place."""
+
+    def __init__(self, function, *args, **options):
+        super().__init__()
+        self.function, self.args, self.options = function, args, options
+
+    def forward(self, x):
+        return self.function(x, *self.args, **self.options)
+
+    def __repr__(self):
+        return f"{self.function.__name__}{self.args}{self.options}"
+
+
 @pytest.mark.parametrize("layer", [
     nn.Conv2d(2, 3, 3, stride=2, padding=1), nn.Conv2d(2, 4, (3, 1), padding="same", groups=2),
     nn.Conv2d(2, 2, 3, dilation=2, padding=2), nn.MaxPool2d(2), nn.AvgPool2d(2), nn.AdaptiveAvgPool2d(1),
-], ids=lambda m: type(m).__name__)  # fmt: skip
+    nn.AvgPool2d(3, 2, 1, count_include_pad=False), nn.AvgPool2d(3, 2, 1, ceil_mode=True),
+    nn.AvgPool2d((2, 3), divisor_override=5), nn.AdaptiveAvgPool2d((4, None)),
+    Calls(F.avg_pool2d, kernel_size=3, stride=2, padding=1, count_include_pad=False), Calls(F.avg_pool2d, 2),
+    Calls(F.adaptive_avg_pool2d, output_size=4), Calls(torch.mean, dim=(2, 3), keepdim=True),
+], ids=str)  # fmt: skip
 def test_each_step_squares_the_jacobian(layer):
     """H of the input is (J o J)' H of the output: the recursion against the dense Jacobian of the layer."""
     torch.manual_seed(3)

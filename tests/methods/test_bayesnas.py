@@ -22,6 +22,7 @@ from sartor.pipeline.options import from_mapping
 from sartor.runs.progress import Reporter
 from sartor.solvers import solve
 from sartor.solvers.base import Problem
+from sartor.spaces.cells.bayes_nets import BayesNet
 from sartor.spaces.cells.freecells import FreeCells
 from sartor.spaces.switches import Circuit, Switch
 
@@ -223,9 +224,9 @@ def test_where_nothing_is_pruned_the_run_says_so(tmp_path, monkeypatch):
 SHORT = {"rounds": 2, "epochs": 2, "batch": 16, "augment": "light", "rate": 30.0}
 
 
-def search_of(folder, **options):
+def search_of(folder, order="relu_conv_bn", **options):
     job = tiny.job(folder, space="freecells")
-    space = FreeCells(cells=3, channels=2).fitted(job.task)
+    space = FreeCells(cells=3, channels=2, order=order).fitted(job.task)
     return Search(dataclasses.replace(job, space=space), BayesNAS(**{**SHORT, **options}))
 
 
@@ -247,6 +248,31 @@ def test_without_a_budget_the_answer_is_what_was_not_pruned(searched):
         chosen = {space.choice_of(kind, e, o) for e, o in np.argwhere(table).tolist()}
         if places:
             assert chosen == {c for c in kept if c // space.hub(1) == kind}
+
+
+def test_lambda_as_a_share_of_the_images_is_that_lambda(tmp_path):
+    whole = search_of(tmp_path / "whole", strength=0.5, zero_strength=0.5)
+    images = len(whole.job.splits.train)
+    share = search_of(tmp_path / "share", strength_per_image=0.5 * images)
+    for search in (whole, share):
+        search.run()
+    assert share.score().to_json() == whole.score().to_json()
+    assert share.facts([])["switches"]["strength"] == pytest.approx(0.5)
+    with pytest.raises(BadInput, match=r"method\.zero_strength would be ignored"):
+        BayesNAS(strength_per_image=10.0, zero_strength=0.02)
+
+
+def test_the_papers_order_is_searched_wiped_and_resumed(tmp_path):
+    """BN-ReLU-Conv, edge by edge; what is left is a network of that order."""
+    search = search_of(tmp_path, order="bn_relu_conv", strength=0.05)
+    search.run()
+    assert 0 < search.relevance.on.sum() < len(search.relevance.on)
+    space = search.job.space
+    arch = canonical(space.choices, solve(Problem(search.score(), space.rules)).arch)
+    assert isinstance(space.network(arch, search.job.task), BayesNet)
+    again = search_of(tmp_path, order="bn_relu_conv", strength=0.05)
+    again.run()
+    assert again.score().to_json() == search.score().to_json()
 
 
 def test_wiped_operations_are_freed(searched):

@@ -54,7 +54,7 @@ def test_lemma_1_the_best_expert_in_hindsight_is_never_wiped_out(sequence, rate)
 def test_lemma_2_the_aggregated_wipe_out_factor_is_between_1_and_n(sequence, rate):
     experts, _ = run(sequence, rate=rate)
     gamma = float(experts.log_gamma.exp())
-    assert 1.0 <= gamma < sequence.shape[1]
+    assert 1.0 <= gamma <= sequence.shape[1] + 1e-9  # N itself only where all of them lead together at the end
     assert gamma <= sequence.shape[1] / int(experts.remaining) + 1e-9  # (15)
 
 
@@ -143,6 +143,20 @@ def test_wiped_experts_stay_out_and_score_least():
     assert int(scores[0].argmin()) == 2
     torch.testing.assert_close(scores[1], torch.zeros(3, dtype=torch.float64))
     assert 0 <= float(experts.entropy[0]) < float(experts.entropy[1]) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("left", [None, 0.0])
+def test_after_the_last_feedback_one_expert_stays_also_of_equals(left):
+    """Algorithm 1's threshold keeps all that lead together: of those, the first, with what leaves counted in Gamma."""
+    experts = Experts(3, 4, 5)
+    rows = [[0.5, 1.0, 1.0, -1.0], [0.0] * 4, [-1.0, 0.2, 0.1, 0.2]]
+    for t in range(5):
+        assert t == 0 or int(experts.remaining.min()) > 1
+        experts.step(torch.tensor(rows), left=left if t == 4 else None)
+    assert experts.remaining.tolist() == [1, 1, 1]
+    assert experts.alive.double().argmax(1).tolist() == [1, 0, 1]
+    assert bool((experts.log_gamma.exp() < 4 + 1e-9).all())
+    assert float(experts.log_gamma[1].exp()) == pytest.approx(4.0)  # uniform: three quarters leave at once
 
 
 def test_softmax_rewards_are_the_gradient_through_the_softmax():

@@ -1,5 +1,7 @@
 """NASI against its equations: gradients by finite differences, the accumulated step by hand."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tiny
@@ -198,6 +200,30 @@ def test_labels_and_images_are_those_asked_for(tmp_path):
 def test_nothing_is_left_out_where_nothing_would_remain():
     _, made = reward(without=OPERATIONS)
     assert all(bool(a.all()) for a in made.allowed)
+
+
+def test_parameters_count_beside_delta_and_not_at_size_0():
+    """Against networks that are built and counted."""
+    method = NASI(batch=4, steps=3, nu_networks=2, size=0.0)
+    alone, _ = method.at_initialisation(SPACE, TASK, Seeds(0))
+    both, _ = dataclasses.replace(method, size=2.0).at_initialisation(SPACE, TASK, Seeds(0))
+    assert (alone.batch([SPACE.heaviest.picks]) < 6).all() and not alone.pairs
+    archs = [SPACE.sample(np.random.default_rng(n)) for n in range(40)]
+    counted = [sum(p.numel() for p in SPACE.network(a, TASK).parameters()) for a in archs]
+    found, delta = (score.batch([a.picks for a in archs]) for score in (both, alone))
+    design = np.stack([np.ones(40), delta, counted], 1)
+    fitted, left, *_ = np.linalg.lstsq(design / np.abs(design).max(0), found, rcond=None)
+    assert np.abs(left).max() < 1e-9
+    share = [w / np.abs(c).max() * np.std(c) for c, w in zip(design.T[1:], fitted[1:], strict=True)]
+    assert share == pytest.approx([1.0, 2.0], rel=0.25)  # in units of deviations, those of 500 other networks
+
+
+def test_no_option_is_ignored():
+    with pytest.raises(BadInput, match=r"nu_scale = 2 would be ignored"):
+        NASI(nu_start=100.0, nu_scale=2.0)
+    with pytest.raises(BadInput, match=r"method\.redraw=0"):
+        NASI(init="keep")
+    assert NASI(init="keep", redraw=0).init == "keep"
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,11 @@ def test_other_methods_learn_from_several_labels(tmp_path, space, method, option
 
     job = tiny.job(tmp_path, space=space, labels=(np.arange(180).reshape(60, 3) % 4 < 2).astype(np.float32))
     found = METHODS[method](**options).search(job)
-    assert np.isfinite(found.score.batch([job.space.sample(np.random.default_rng(0)).picks])).all()
+    archs = [job.space.sample(np.random.default_rng(k)).picks for k in range(5)]
+    values = found.score.batch(archs)
+    assert np.isfinite(values).all() and np.ptp(values) > 0
+    other = tiny.job(tmp_path / "other", space=space, labels=np.eye(3, dtype=np.float32)[np.arange(60) % 3])
+    assert (METHODS[method](**options).search(other).score.batch(archs) != values).any()  # the labels are read
 
 
 def test_the_sampled_curvature_of_yes_and_no_is_the_exact_one_on_average():

@@ -47,6 +47,26 @@ def test_inactive_choices_never_count(predictor):
     np.testing.assert_allclose(fitted.batch(shallow), fitted.batch(other), atol=1e-9)
 
 
+@pytest.mark.parametrize(("predictor", "pairs", "whole"), [(Bilinear, 60, 100), (FullQuadratic, 115, 300)])
+def test_inactive_is_equations_8_and_9_in_full(predictor, pairs, whole):
+    """In BINAS's space; and what two blocks are worth together, where both run, only that can know."""
+    choices = SPACES["mobile"]().choices
+    made = predictor().pairs(choices)
+    assert len(made) == whole
+    assert sum(pair_term(choices, *pair) is not None for pair in made) == pairs
+    rng = np.random.default_rng(0)
+    deep, other, worth = draw(STAGE, 300, rng), draw(STAGE, 100, rng), rng.normal(size=(3, 3))
+    hubs = {"hubs": ("depth", "block2")} if predictor is Bilinear else {}
+    for some in (deep, other):
+        some[:, 0] = 2
+    y = worth[deep[:, 2], deep[:, 3]]
+    errors = []
+    for inactive in (False, True):
+        fitted = predictor(inactive=inactive, **hubs).fit(deep, y, STAGE, rng)
+        errors.append(np.abs(fitted.batch(other) - worth[other[:, 2], other[:, 3]]).max())
+    assert errors[1] < 1e-6 < 0.3 < errors[0]
+
+
 def test_closed_form_equals_ordinary_least_squares():
     for seed in range(10):
         rng = np.random.default_rng(seed)

@@ -22,7 +22,7 @@ def script(monkeypatch, tmp_path):
 def test_searches_trains_records_and_goes_on_where_it_stopped(script, tmp_path, monkeypatch):
     options = {
         "data": tiny.npz(tmp_path), "out": tmp_path / "run", "device": "cpu", "minutes": 0.01, "blocks": 1, "alpha": 6,
-        "rounds": 1, "batch": 16, "beside": "", "strength": 0.01,
+        "rounds": 0, "batch": 16, "beside": "", "strength": 0.01,
     }  # fmt: skip
     monkeypatch.setattr(sys, "argv", ["x", *(f"--{name}={value}" for name, value in options.items())])
     script.main()

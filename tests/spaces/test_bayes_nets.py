@@ -1,3 +1,4 @@
+import itertools
 import json
 
 import pytest
@@ -74,7 +75,10 @@ def test_operations_keep_the_paper_s_order_and_pads():
     layers = operation("sep_conv_3x3", 4, 2)
     assert [type(layer).__name__ for layer in layers] == ["BatchNorm2d", "ReLU", "Conv2d", "Conv2d"] * 2
     negative = -torch.ones(1, 4, 5, 5)
-    assert operation("max_pool_3x3", 4, 1)(negative)[0, 0, 0, 0] == 0.0  # the border is of zeros
+    for stride, side in itertools.product((1, 2), (4, 5, 7, 8)):  # the border is of zeros
+        x = torch.randn(2, 4, side, side) - 2
+        padded = torch.nn.functional.max_pool2d(torch.nn.functional.pad(x, (1,) * 4), 3, stride)
+        assert torch.equal(operation("max_pool_3x3", 4, stride)(x), padded)
     assert operation("avg_pool_3x3", 4, 1)(negative)[0, 0, 0, 0] == pytest.approx(-4 / 9)
     assert operation("dil_conv_3x3", 4, 1)[2].groups == 1
     for name in ("sep_conv_5x5", "dil_conv_5x5", "max_pool_3x3", "avg_pool_3x3", "skip_connect"):

@@ -13,6 +13,7 @@ from sartor.deploy.export import export_onnx
 from sartor.deploy.module import Deployed
 from sartor.solvers import cheapest, solve
 from sartor.solvers.base import Problem
+from sartor.spaces.base import Gates
 from sartor.spaces.cells.freecells import ON, FreeCells
 from sartor.spaces.cells.genotype import EDGES, OPERATIONS, PUBLISHED, Cell, Genotype
 
@@ -153,6 +154,50 @@ def test_wiped_operations_leave_the_computation():
     for grouped in (False, True):
         made.grouped = grouped
         torch.testing.assert_close(SPACE.switched(made, x, undone(made, w)), expected, rtol=1e-5, atol=1e-5)
+
+
+PAPERS = FreeCells(cells=3, channels=4, order="bn_relu_conv").fitted(TASK)
+
+
+def test_the_papers_order_has_the_papers_parameters_and_prices_them():
+    """BN-ReLU-Conv (D.1): the published cells' evaluation network to the unit, and every part of any network."""
+    whole = FreeCells(**FreeCells.papers_size(Task(10, 32))).fitted(Task(10, 32))
+    table = COSTS["params"]().table(whole, Task(10, 32))
+    assert table.form(whole.arch_of(PUBLISHED["BayesNAS-0.01"])) == 2_575_702  # PAPERS.md D
+    rng, params = np.random.default_rng(0), COSTS["params"]().table(PAPERS, TASK).form
+    for arch in (PAPERS.heaviest, PAPERS.smallest, *(PAPERS.sample(rng) for _ in range(4))):
+        built = PAPERS.network(arch, TASK)
+        assert params(arch) == sum(p.numel() for p in built.parameters())
+        assert built(images()).shape == (4, 4)
+
+
+@torch.no_grad()
+def test_the_search_network_in_the_papers_order_is_the_networks_it_stands_for():
+    torch.manual_seed(0)
+    made, x, rng = PAPERS.supernet(TASK).train(), images(), np.random.default_rng(0)
+    assert sum(isinstance(m, torch.nn.ReLU) for m in made.modules()) > 0
+    for _ in range(3):
+        made(images(8) * 2, PAPERS.sample_picks(rng, 8))
+    made.eval()
+    alive = [PAPERS.heaviest]
+    while len(alive) < 4:
+        picks = list(PAPERS.sample(rng).picks)
+        picks[PAPERS.hub(0)] = picks[PAPERS.hub(1)] = 0  # all nodes live
+        if all(rule.holds(Arch(tuple(picks))) for rule in PAPERS.rules):
+            alive.append(Arch(tuple(picks)))
+    for arch in alive:
+        one_hot = Gates(tuple(torch.eye(n)[p] for n, p in zip(PAPERS.sizes, arch.picks, strict=True)))
+        torch.testing.assert_close(made.extract(arch)(x), made(x, arch), atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(made(x, one_hot), made(x, arch), atol=1e-4, rtol=1e-4)
+    with pytest.raises(BadInput, match="cannot take over weights"):
+        made.extract(PAPERS.smallest)
+
+
+def test_the_papers_order_is_exported(tmp_path):
+    """Max-poolings of negative values show whether a runtime takes their border for what it is."""
+    net = PAPERS.network(PAPERS.smallest, TASK)
+    torch.nn.init.constant_(net.stem.weight, -0.1)
+    assert export_onnx(Deployed(net, (0.0,) * 3, (255.0,) * 3), TASK, tmp_path / "model.onnx") < 1e-4
 
 
 def test_every_cell_has_weights_of_its_own():

@@ -11,7 +11,9 @@ from typer.testing import CliRunner
 
 from sartor.cli.tables import app
 from sartor.core.errors import BadInput, Infeasible
+from sartor.predictors.bilinear import Bilinear
 from sartor.predictors.features import Features, linear_terms
+from sartor.predictors.quadratic import FullQuadratic
 from sartor.tables.files import choices_from, cost_from, read_cost, read_samples, read_score, read_space, write_score
 from sartor.tables.fit import check_tables, fit_tables, frontier_tables, limits_from, open_costs
 
@@ -222,6 +224,18 @@ def test_options_that_no_network_has_are_guessed_with_a_wide_error_and_named(tmp
         others = np.delete(worth, option).mean()
         assert abs(score.form.linear[choice][option] - (worth[option] - others)) < 3 * errors[choice][option]
     assert check_tables(choices, score, _samples(picks, values))["kendall"]["value"] > 0.85
+    # the others guess as well; they have no errors
+    samples = read_samples(tmp_path / "samples.csv", choices, "top1")
+    for predictor in (FullQuadratic(), Bilinear(hubs=("s0.block0",))):
+        guessed = fit_tables(choices, samples, predictor=predictor, scale="value").form
+        for choice, option in ((2, 5), (4, 0)):
+            around = np.tile(picks[:300], (6, 1))
+            around[:, choice] = np.repeat(np.arange(6), 300)
+            mean = guessed.batch(around).reshape(6, 300).mean(1)  # over the other choices
+            assert (
+                abs(mean[option] - np.delete(mean, option).mean() - worth[option] + np.delete(worth, option).mean())
+                < 0.7
+            )
 
 
 def test_ranks_withstand_networks_that_failed():
@@ -305,6 +319,18 @@ def test_command_line(folder):
     )
     assert data == json.loads((folder / "frontier.json").read_text())
     assert all(p["costs"]["latency"] <= 4 for p in data["points"])
+    whole = json.loads(run("fit", *space, *samples, "--predictor", "quadratic", "--set", "inactive=true", "--out",
+                           folder / "whole.json", "--json"))  # fmt: skip
+    assert whole["options"] == {"inactive": True}
+    assert read_score(folder / "whole.json", read_space(folder / "space.toml")).form.pairs.keys() == {
+        (0, 1),
+        (0, 2),
+        (1, 2),
+    }
+    with pytest.raises(BadInput, match="no option inactiv"):
+        run("fit", *space, *samples, "--predictor", "quadratic", "--set", "inactiv=true", "--out", folder / "x.json")
+    with pytest.raises(BadInput, match="name it instead of auto"):
+        run("fit", *space, *samples, "--set", "inactive=true", "--out", folder / "x.json")
     with pytest.raises(BadInput, match="name=FILE"):
         run("frontier", *space, "--score", folder / "score.json", "--cost", "lut.json", "--out", folder / "x.json")
     ranked = folder / "ranked.json"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast, get_args
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from sartor.data.augment import statistics
 from sartor.data.base import Images
 from sartor.engine.device import check_device
 from sartor.insight.ranking import quality
+from sartor.methods.base import Effort
 from sartor.predictors.linear import LeastSquares
 from sartor.proxies.aggregate import aggregate
 from sartor.spaces.base import Space
@@ -45,6 +46,11 @@ class Bench:
 
     def __post_init__(self) -> None:
         check_device(self.device)
+
+    @property
+    def trained(self) -> int:
+        """Training images: those that are given, or as many as CIFAR-10 has."""
+        return 50_000 if self.images is None else len(self.images)
 
     @property
     def values(self) -> NDArray[np.float64]:
@@ -84,17 +90,30 @@ class Bench:
         return draw
 
 
-def run(bench: Bench, method: str, seeds: int, queries: int, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Search once a seed; accuracy reached, its rank among the rows the budgets allow, seconds."""
+def run(
+    bench: Bench, method: str, seeds: int, queries: int, options: Mapping[str, Any], effort: str = "standard"
+) -> dict[str, Any]:
+    """Search once a seed; accuracy reached, its rank among the rows the budgets allow, seconds.
+
+    `options` are the method's, beside those of its preset for the `effort`.
+    """
     from sartor.core.config import build
 
     if seeds < 1 or queries < 1:
         raise BadInput(f"seeds >= 1 and queries >= 1 must hold, but got {seeds} and {queries}.")
     if method != "nasi" and method not in _QUERYING:
         raise BadInput(f"the method must be one of nasi, {', '.join(_QUERYING)} here, but is {method!r}.")
-    if options and method != "nasi":
-        raise BadInput(f"{method} has no options here; use --queries.")
-    nasi = build(METHODS["nasi"], options, "method") if method == "nasi" else None
+    if effort not in get_args(Effort):
+        raise BadInput(f"the effort must be one of {', '.join(get_args(Effort))}, but is {effort!r}.")
+    if (options or effort != "standard") and method != "nasi":
+        raise BadInput(f"{method} has no options and no effort here; use --queries.")
+    nasi, chosen = None, dict(options)
+    if method == "nasi":
+        chosen = {
+            **METHODS["nasi"].preset_on(type(bench.space), cast(Effort, effort), bench.trained, bench.device),
+            **options,
+        }
+        nasi = build(METHODS["nasi"], chosen, "method")
     order = np.sort(bench.values[bench.allowed()])
     runs = []
     for seed in range(seeds):
@@ -113,7 +132,8 @@ def run(bench: Bench, method: str, seeds: int, queries: int, options: Mapping[st
         runs.append({"seed": seed, **about, "value": value, "rank": rank, "seconds": round(seconds, 3), **facts})
     found = np.array([r["value"] for r in runs])
     return {
-        "method": method, "target": bench.target, "limits": dict(bench.limits), "networks": len(order),
+        "method": method, "effort": effort, "options": chosen, "target": bench.target,
+        "limits": dict(bench.limits), "networks": len(order),
         "mean": float(found.mean()), "std": float(found.std(ddof=1)) if seeds > 1 else 0.0, "best": float(found.max()),
         "rank": float(np.median([r["rank"] for r in runs])), "seconds": float(np.mean([r["seconds"] for r in runs])),
         "queries": 0 if nasi is not None else queries,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sartor.cli.app import AsJson, app
+from sartor.cli.options import among
 from sartor.cli.show import emit
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ SpaceName = Annotated[str, typer.Option("--space", help="The search space.")]
 Sets = Annotated[list[str] | None, typer.Option("--set", help="Any option, e.g. method.mu=1 or space.cells=1.")]
 # What ranked best together on NAS-Bench-201, CIFAR-10: reproduce/nasi_proxies.py.
 BEST = "synflow,jacob_cov,expressivity,zico,params"
+EFFORTS = ("quick", "standard", "thorough")
 FIGURES = (".png", ".svg", ".pdf")
 Device = Annotated[str, typer.Option("--device", help="cpu or cuda.")]
 Workers = Annotated[int, typer.Option("--workers", help="Processes that measure proxies, one thread each.", min=1)]
@@ -83,6 +85,8 @@ def bench(
     target: Annotated[str, typer.Option("--target", help="The column to maximise.")],
     space: SpaceName = "nasbench201",
     method: Annotated[str, typer.Option("--method", help="nasi, random, evolution or binas.")] = "nasi",
+    effort: Annotated[str, typer.Option("--effort", help="Of nasi: quick, standard, or thorough, the paper's.",
+                                        autocompletion=among(EFFORTS))] = "standard",
     seeds: Annotated[int, typer.Option("--seeds", help="How many searches.", min=1)] = 10,
     queries: Annotated[int, typer.Option("--queries", help="Rows that a method other than nasi may look up.",
                                          min=1)] = 100,
@@ -103,6 +107,7 @@ def bench(
     from sartor.bench import run as benches
     from sartor.bench.tables import read_table
     from sartor.core.arch import Arch
+    from sartor.core.errors import BadInput
     from sartor.core.seeds import Seeds
     from sartor.core.task import Task
     from sartor.data.open import open_data
@@ -115,9 +120,11 @@ def bench(
     built = _space(space, options["space"], task)
     found = benches.Bench(built, task, read_table(table, built), target, _limits(limit), images, device)
     if proxy is None:
-        result = benches.run(found, method, seeds, queries, options["method"])
+        result = benches.run(found, method, seeds, queries, options["method"], effort)
         emit(result, as_json, lambda: _reached(result))
         return
+    if options["method"] or effort != "standard":
+        raise BadInput("--effort and --set method.* are a search's, but --proxy searches nothing: leave them out.")
     streams = Seeds(0)
     rows = np.flatnonzero(found.allowed())
     rows = streams.rng("bench samples").choice(rows, min(samples, len(rows)), replace=False)

@@ -43,17 +43,22 @@ def fit(
     unit: Annotated[str, typer.Option(help="The target's unit; needed where it is a cost, e.g. ms.")] = "",
     repeats: Repeats = "error",
     seed: Seed = 0,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="Any option of the predictor, inactive=true.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Fit a score to measured networks."""
+    from sartor.core.config import assign
     from sartor.runs.directory import check_writable
     from sartor.tables.files import read_samples, read_space, score_json, write_score
     from sartor.tables.fit import fit_tables
 
     check_writable(out)
     choices = read_space(space)
+    options: dict[str, Any] = {}
+    for setting in set_ or []:
+        assign(options, setting)
     table = read_samples(samples, choices, target, repeats)
-    score = fit_tables(choices, table, predictor=predictor, scale=scale, unit=unit, seed=seed)
+    score = fit_tables(choices, table, predictor=predictor, scale=scale, unit=unit, seed=seed, options=options)
     write_score(out, score, choices)
     how = f"{score.facts['predictor']} score, fitted to the {score.facts['fitted_to']}s of {target}"
     lines = [f"{how} of {len(table)} networks, written to {out}; held out in turn:"]
@@ -62,8 +67,8 @@ def fit(
     if unseen := score.facts["unseen"]:
         more = f" and {len(unseen) - 8} more" if len(unseen) > 8 else ""
         lines += [
-            f"no network has {', '.join(unseen[:8])}{more}: what is said of them is a guess from options like them "
-            "(linear, with a wide error) or the mean of their choice. Measure some, or remove the option."
+            f"no network has {', '.join(unseen[:8])}{more}: what is said of them is a guess from options like them. "
+            "Measure some, or remove the option."
         ]
     emit(score_json(score, choices), as_json, lambda: lines)
 

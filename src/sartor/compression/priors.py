@@ -1,15 +1,14 @@
 """The sparse prior of every layer and its updates: Algorithm 3's step 3 with table S3.
 
 With energies E / lambda, which is what minimising ``E + lambda R`` is the MAP estimate of, the Hessian enters as
-H / lambda (printed without in (B.0.3), with it in the authors' search code). A weight in groups of several structures
-has the product of their priors: precisions add.
+H / lambda (printed without in (B.0.3), with it in the authors' search code). A weight in several groups has the product
+of their priors: precisions add.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -20,6 +19,7 @@ from sartor.core.config import check
 from sartor.core.errors import BadInput
 
 _TINY = 1e-30
+_LEAST = 1e-15  # of a variance: its square is a number of 32 bits still
 
 
 @dataclass(eq=False)
@@ -31,7 +31,7 @@ class LayerPrior:
 
     layer: Layer
     structures: tuple[Structure, ...]
-    normed: bool = False  # a batch-norm follows: the loss does not feel a common factor of the weights
+    free: bool = False  # of scale: the loss does not feel a common factor of the weights
     gamma: dict[str, Tensor] = field(default_factory=dict)
     omega: dict[str, Tensor] = field(default_factory=dict)
     alive: Tensor = field(init=False)
@@ -57,10 +57,10 @@ class LayerPrior:
     def proximal(self, step: float) -> None:
         """Shrink every group by ``step * omega``; what was pruned stays zero.
 
-        Where a batch-norm follows, nothing would stop the penalty from taking all groups, relevant or not: the weights'
-        common norm is brought back, so that groups only shrink against each other.
+        Where the loss does not feel the weights' scale, nothing would stop the penalty from taking all groups, relevant
+        or not: the weights' common norm is brought back, so that groups only shrink against each other.
         """
-        before = self.weight.norm() if self.normed else None
+        before = self.weight.norm() if self.free else None
         for s in self.structures:
             shrink(self.weight, s, step * self.omega[s.name])
         self.weight.mul_(self.alive)
@@ -70,7 +70,9 @@ class LayerPrior:
     def update(self, hessian: Tensor, strength: float) -> None:
         """(B.0.2) to (B.0.5): gamma from omega and W, then omega from gamma and the Hessian's diagonal.
 
-        ``C = (1/gamma + h)^-1`` and ``alpha = 1/gamma - C/gamma^2 = h / (1 + gamma h)``, where h = H / lambda.
+        A weight's prior has the precision ``P = sum_g 1/gamma_g`` over its groups, and h = H / lambda. omega_g^2 is the
+        slope of ``sum log(1 + h / P)`` (A.2.7) by gamma_g: ``sum h / (1 + h / P) / (P gamma_g)^2`` over the group's
+        weights. With one group a weight, P gamma = 1 and this is (B.0.4).
         `relevance` is, weight by weight, by how much the energy would rise without it, to second order: the gradient
         of the loss, which the penalty's balances, and half the curvature, ``w^2 sum_g omega_g/||W_g|| + h w^2 / 2``.
         """
@@ -79,11 +81,12 @@ class LayerPrior:
         for s in self.structures:
             norms = s.norms(w)
             self.gamma[s.name] = norms / self.omega[s.name].clamp_min(_TINY)
-            precision = precision + s.spread(1 / self.gamma[s.name].clamp_min(_TINY))
+            precision = precision + s.spread(1 / self.gamma[s.name].clamp_min(_LEAST))
             balance = balance + s.spread(self.omega[s.name] / norms.clamp_min(_TINY))
-        alpha = h / (1 + h / precision.clamp_min(_TINY))
+        variance = 1 / precision.clamp_min(_LEAST)
+        slope = h / (1 + h * variance) * variance * variance
         for s in self.structures:
-            self.omega[s.name] = s.sums(alpha.abs()).sqrt()
+            self.omega[s.name] = s.sums(slope).sqrt() / self.gamma[s.name].clamp_min(_LEAST)
         self.relevance = torch.where(w == 0, 0.0, w * w * (balance + 0.5 * h))
 
     def prune(self) -> dict[str, int]:
@@ -105,21 +108,17 @@ class LayerPrior:
             self.layer.bias.mul_((self.layer.weight.flatten(1) != 0).any(1))
 
 
-def _before_norms(net: nn.Module) -> set[nn.Module]:
-    """The layers that a batch-norm of their width follows, in the order in which the network lists its modules."""
-    leaves = [m for m in net.modules() if not list(m.children())]
-    known, norm = set(layers(net).values()), (nn.BatchNorm1d, nn.BatchNorm2d)
-    return {a for a, b in pairwise(leaves) if a in known and isinstance(b, norm) and len(a.weight) == b.num_features}
-
-
 class Prior:
-    """All layers' priors. `state_dict` and `load_state_dict` make it part of a training's checkpoint."""
+    """All layers' priors. `state_dict` and `load_state_dict` make it part of a training's checkpoint.
 
-    def __init__(self, net: nn.Module, structures: Mapping[str, Sequence[str]], strength: float) -> None:
-        known, normed = layers(net), _before_norms(net)
-        self.layers = {
-            n: LayerPrior(known[n], of_layer(known[n], names), known[n] in normed) for n, names in structures.items()
-        }
+    `free` names the layers whose weights have a common factor that the loss does not feel (`flow.scale_free`).
+    """
+
+    def __init__(
+        self, net: nn.Module, structures: Mapping[str, Sequence[str]], strength: float, free: Collection[str] = ()
+    ) -> None:
+        known = layers(net)
+        self.layers = {n: LayerPrior(known[n], of_layer(known[n], names), n in free) for n, names in structures.items()}
         self.strength = strength
         if not self.layers:
             raise BadInput("there is nothing to compress: the network has no convolution and no linear layer.")

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from sartor.compression.flow import scale_free
 from sartor.compression.given import Given
 from sartor.compression.graph import Index, Width, widths
 from sartor.compression.priors import Prior
@@ -42,6 +43,7 @@ class Sparse:
         self.job, self.net = job, net
         self.widths: tuple[Width, ...] = widths(net, job.example())
         self.branches: tuple[Branch, ...] = branches(net)
+        self.free = scale_free(net, job.example())
         self.prior: Prior
 
     def place(self) -> Sparse:
@@ -49,7 +51,7 @@ class Sparse:
         options = self.job.options
         self.job.engine.place(self.net)
         assert options.strength is not None  # completed for the training images
-        self.prior = Prior(self.net, self._structures(options.structures), options.strength)
+        self.prior = Prior(self.net, self._structures(options.structures), options.strength, self.free)
         return self
 
     def _structures(self, names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:

@@ -264,6 +264,8 @@ def counted_once(score: Quadratic, choices: Sequence[Choice]) -> Quadratic:
 
     A block is measured at a depth that runs it, and compared with E[Acc]: what that depth adds is in the block's
     number, too. Between networks of one depth nothing changes; between depths it then counts once, as it was measured.
+    Errors stay: a number that all of a block's options have in common cancels between them. A step of depth, from which
+    the deeper depth's own number cancels as well, has an error on the safe side: up to 1.5 times its spread.
     """
     linear, pairs = dict(score.linear), dict(score.pairs)
     for i, choice in enumerate(choices):

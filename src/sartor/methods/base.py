@@ -13,6 +13,7 @@ import numpy as np
 from sartor.core.arch import Arch, hubs, tag
 from sartor.core.errors import BadInput
 from sartor.core.quadratic import Limit, Quadratic
+from sartor.core.registry import METHODS
 from sartor.core.seeds import Seeds
 from sartor.core.task import Task
 from sartor.data.base import Splits
@@ -138,6 +139,12 @@ class Method(ABC):
     def preset(cls, effort: Effort, images: int, device: str = "cpu") -> dict[str, Any]:
         """Options for an effort, a number of training images and a device; those of ``thorough`` are the paper's."""
         return {}
+
+    @classmethod
+    def preset_on(cls, space: type[Space], effort: Effort, images: int, device: str = "cpu") -> dict[str, Any]:
+        """`preset`, and at ``thorough`` what the paper says of this space in particular."""
+        said = space.papers_search(images) if effort == "thorough" else {}
+        return {**cls.preset(effort, images, device), **said.get(METHODS.reference(cls), {})}
 
     @classmethod
     def paper(cls) -> dict[str, Any]:

@@ -4,7 +4,9 @@ Algorithm 1: at logits alpha = 0 an architecture is drawn by straight-through Gu
 the approximated trace norm of the neural tangent kernel (12), penalised where it exceeds nu (13); the gradient of the
 reward with respect to the logits goes through the squared gradient norm, a double backward pass; the normalised mean
 of these gradients (18) is the score of every option. Its largest entries are the paper's selection; under a budget the
-solver takes the best network that fits, which is our extension.
+solver takes the best network that fits, which is our extension. So is that parameters count too, unless `size` is 0: on
+tabular benchmarks Delta* alone is behind the network with most parameters, and both together ahead of either
+(`reproduce/nasi_beyond.py`).
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from sartor.core.arch import Arch
 from sartor.core.config import check
 from sartor.core.errors import BadInput
 from sartor.core.quadratic import Quadratic
+from sartor.core.registry import COSTS
 from sartor.core.seeds import Seeds
 from sartor.core.task import Task
 from sartor.engine.curvature.kernel import LOSSES, Init, Loss, Norm, ntk_factors, prepare, squared_norm, weights
@@ -35,6 +38,7 @@ from sartor.spaces.supernet import new_supernet
 
 Batch = tuple[Tensor, Tensor]
 Source = Callable[[int], Batch]  # the batch of a step; equation 40's networks come at steps -1, -2, ...
+_NETWORKS = 500  # random ones, that tell a deviation
 _LARGE = 5.0  # equation 41 starts "relatively large": the paper's 500 is five times its fixed 100
 
 
@@ -50,6 +54,8 @@ class NASI(Method):
     nu_start: float | None = None  # nu_0 as a number, as in the paper (100 fixed, 500 or 1000 adaptive), or None
     nu_networks: int = 50  # N of equation 40
     nu_scale: float | None = None  # times that; None: 1, or 5 where adaptive, which must start large
+    # Weight of parameters beside Delta*, each in units of its deviation over random networks; 0: the paper's score.
+    size: float = 1.0
     normalise: Literal["each", "largest"] = "each"  # a step's gradient by its own norm, or as equation 18 does
     temperature: float = 1.0  # tau of equation 42
     loss: Literal["cross_entropy", "mse", "logits"] = "cross_entropy"
@@ -66,7 +72,17 @@ class NASI(Method):
 
     def __post_init__(self) -> None:
         check(self, "method.", steps=">= 1", batch=">= 1", nu_networks=">= 1", redraw=">= 0", side=">= 8", mu=">= 0")
-        check(self, "method.", nu_start="> 0", nu_scale="> 0", temperature="> 0", gain="> 0")
+        check(self, "method.", nu_start="> 0", nu_scale="> 0", temperature="> 0", gain="> 0", size=">= 0")
+        if self.nu_start is not None and self.nu_scale is not None:
+            raise BadInput(
+                f"method.nu_start = {self.nu_start:g} is nu itself, so that method.nu_scale = {self.nu_scale:g} would "
+                "be ignored: give one of them."
+            )
+        if self.init == "keep" and self.redraw:
+            raise BadInput(
+                'method.init = "keep" keeps the weights that the network is made with, so that method.redraw = '
+                f"{self.redraw} would be ignored: --set method.redraw=0."
+            )
         if self.parameterisation == "ntk" and self.init != "lecun":
             raise BadInput(
                 'method.parameterisation = "ntk" draws weights of variance one and divides them by the root of the '
@@ -75,12 +91,13 @@ class NASI(Method):
 
     @classmethod
     def preset(cls, effort: Effort, images: int, device: str = "cpu") -> dict[str, Any]:
-        """The defaults are what `reproduce/nasi_study.py` found; ``thorough`` has 5.3's numbers and 3.1's theory."""
+        """The defaults are what `reproduce/nasi_study.py` found; ``thorough`` has 5.2's numbers and 3.1's theory."""
         paper: dict[str, Any] = {
             "steps": 100,
             "batch": 64,
             "redraw": 0,
             "nu": "fixed",
+            "size": 0.0,
             "normalise": "largest",
             "init": "lecun",
             "parameterisation": "ntk",
@@ -98,7 +115,8 @@ class NASI(Method):
             score, facts = self.at_initialisation(
                 job.space, job.task, job.seeds, self._source(job), job.engine.device, bar.to
             )
-        return Found(score, "share of the largest reward gradient", None, facts)
+        unit = "deviations of Delta* and of parameters" if self.size else "share of the largest reward gradient"
+        return Found(score, unit, None, facts)
 
     def at_initialisation(
         self,
@@ -110,7 +128,7 @@ class NASI(Method):
         tick: Callable[[int], None] = lambda done: None,
     ) -> tuple[Quadratic, dict[str, Any]]:
         """The score and what was seen on the way; without a `source`, images are Gaussian and labels random."""
-        start = time.monotonic()
+        start, whole = time.monotonic(), task
         factor = max(1, task.image // self.side)
         task = dataclasses.replace(task, image=task.image // factor)
         source = _noise(task, self.batch, seeds, device) if source is None else _smaller(source, factor)
@@ -122,9 +140,21 @@ class NASI(Method):
             tick(step + 1)
         delta, above = self.delta(seen, nu)
         facts = {"steps": self.steps, "nu": nu, "above_nu": above, "x": _statistics([x for x, _ in seen])}
-        facts["seconds"] = round(time.monotonic() - start, 3)
         score = reward.quadratic(delta)
-        return space.lift(score) if isinstance(space, Relaxable) else score, facts
+        score = space.lift(score) if isinstance(space, Relaxable) else score
+        if self.size:
+            score = self._with_size(score, space, whole, seeds)
+        facts["seconds"] = round(time.monotonic() - start, 3)
+        return score, facts
+
+    def _with_size(self, score: Quadratic, space: Space, task: Task, seeds: Seeds) -> Quadratic:
+        """Delta* and parameters, each in units of its deviation over random networks of the space."""
+        rng, total = seeds.rng("nasi size"), Quadratic(space.sizes)
+        picks = [space.sample(rng).picks for _ in range(_NETWORKS)]
+        for form, weight in ((score, 1.0), (COSTS["params"]().table(space, task).form, self.size)):
+            spread = float(form.batch(picks).std())
+            total = total + form * (weight / spread if spread > 0 else 0.0)
+        return total
 
     def delta(self, seen: Sequence[tuple[float, Tensor]], nu: float) -> tuple[Tensor, float]:
         """Delta* from x and ``dx / d alpha`` of every step, and the share of steps above nu."""
@@ -215,7 +245,7 @@ class Reward:
 
     def value(self, step: int, who: Arch | Gates, graph: bool) -> Tensor:
         """Equation 12: the squared norm of the mini-batch's mean-loss gradient."""
-        if self.options.redraw and self.options.init != "keep" and step % self.options.redraw == 0:
+        if self.options.redraw and step % self.options.redraw == 0:
             self._draw(step)
         images, labels = self.source(step)
         loss = self.loss(self.net(images, who), labels)

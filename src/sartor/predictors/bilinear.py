@@ -1,4 +1,4 @@
-"""The learned bilinear predictor (BINAS, equations 7 and 8).
+"""The learned bilinear predictor (BINAS, equations 7 and 8; in full with `inactive`).
 
 ``ACC = r + alpha' q_alpha + beta' q_beta + alpha' Q beta``: beta are the choices that others need
 (the depths), alpha all the others.

@@ -1,4 +1,4 @@
-"""The learned full quadratic predictor (BINAS, equation 9).
+"""The learned full quadratic predictor (BINAS, equation 9; in full with `inactive`).
 
 ``ACC = r + alpha' q_alpha + beta' q_beta + alpha' Q beta + alpha' Q_alpha alpha + beta' Q_beta beta``.
 """

@@ -89,6 +89,14 @@ class Space(ABC):
         """The options at which papers train the networks that come out, where those differ from the defaults."""
         return {}
 
+    @classmethod
+    def papers_search(cls, images: int) -> Mapping[str, Mapping[str, Any]]:
+        """By a method's name, the options with which its paper searches this very space on so many training images.
+
+        Only those that differ from what the paper says of other spaces (`Method.preset_on`).
+        """
+        return {}
+
     def describe(self, arch: Arch) -> str:
         """The architecture in the notation customary for this space; by default every decision that matters."""
         return " ".join(f"{name}={option}" for name, option in arch.named(self.choices).items())

@@ -63,21 +63,25 @@ def fit_tables(
     scale: str = "auto",
     unit: str = "",
     seed: int = 0,
+    options: Mapping[str, Any] | None = None,
 ) -> Score:
     """Fit a score to measured networks.
 
     `scale` is ``value``, the target as it is, or ``rank``, its normal scores: a few networks that
     failed to train then do not outweigh all the others. ``auto`` takes the predictor and the scale
     with the best Kendall correlation on held-out samples, over five folds; what was tried is in the
-    score's facts. `predictor` is a name, ``package.module:Class``, or a `Predictor`. A target with a unit of
-    time, size or count is a cost, and stays as it is. Options that no sample has are ``unseen`` in the facts: `linear`
-    guesses them from those like them, with wide errors; the others take them for the mean of their choice.
+    score's facts. `predictor` is a name, ``package.module:Class``, or a `Predictor`; `options` are its fields, such as
+    ``{"inactive": True}``. A target with a unit of
+    time, size or count is a cost, and stays as it is. Options that no sample has are ``unseen`` in the facts: they are
+    guessed from those like them, by `linear` with wide errors.
     """
     if predictor == "auto":
+        if options:
+            raise BadInput(f"options ({', '.join(options)}) are those of one predictor: name it instead of auto.")
         names = dict.fromkeys(("linear", *PREDICTORS.names()))  # the simplest first: it wins a tie
         offered = {name: made for name in names if (made := PREDICTORS.make(name)).suits(choices)}
     else:
-        offered = {PREDICTORS.reference(predictor): PREDICTORS.make(predictor)}
+        offered = {PREDICTORS.reference(predictor): PREDICTORS.make(predictor, options)}
     checked(seed)
     if unit and unit != "%" and not is_unit(unit):
         raise BadInput(f"the unit must be one of {units()}, % or empty, but is {unit!r}.")
@@ -99,7 +103,7 @@ def fit_tables(
         "seed": seed,
         "unseen": unseen,
         "held_out": found,
-    }
+    } | ({"options": dict(options)} if options else {})
     back = None if how == "value" else _back(tried[name, how], samples.values)
     return Score(form, samples.target, unit, facts, back)
 

@@ -161,10 +161,8 @@ class _Tape:
         ):
             return self._vjp(node, sources, h)
         if isinstance(module, _AVERAGES) or target in _AVERAGE_CALLS or (node.op, target) == ("call_method", "mean"):
-            # Every coefficient of an average is 1 / n: its square is the coefficient times 1 / n.
-            share = self.values[node].numel() / self.values[sources[0]].numel() if _global(module) else None
-            share = share if share is not None else _window(module, node, self.values)
-            return [(s, g * share) for s, g in self._vjp(node, sources, h)]
+            share = _coefficients(module, node, self.values[sources[0]], self.values[node])
+            return self._vjp(node, sources, self._whole(h, self.values[node]) * share)
         if target in _ADDS:
             return [(s, _sum_to(self._whole(h, self.values[node]), self.values[s])) for s in sources]
         if target in _PRODUCTS:
@@ -328,16 +326,32 @@ def _curved_call(module: nn.Module, args: tuple[Any, ...]) -> Tensor:
     return out
 
 
-def _global(module: nn.Module | None) -> bool:
-    return isinstance(module, nn.AdaptiveAvgPool2d)
+def _coefficients(module: nn.Module | None, node: fx.Node, x: Tensor, y: Tensor) -> Tensor | float:
+    """What every output of an average multiplies each value of its window by: squared, it is itself times this."""
+    if isinstance(module, nn.AvgPool2d):
+        return _padded(x, {name: getattr(module, name) for name in _POOLING})
+    if node.target is F.avg_pool2d:
+        return _padded(x, dict(zip(_POOLING, node.args[1:], strict=False)) | dict(node.kwargs))
+    if isinstance(module, nn.AdaptiveAvgPool2d) or node.target is F.adaptive_avg_pool2d:
+        rows, columns = (_spans(size, out) for size, out in zip(x.shape[2:], y.shape[2:], strict=True))
+        return 1 / (rows[:, None] * columns[None]).to(x)
+    return float(y.numel() / x.numel())
 
 
-def _window(module: nn.Module | None, node: fx.Node, values: dict[fx.Node, Any]) -> float:
-    """The coefficient of an average: one over the size of its window."""
-    if isinstance(module, nn.AvgPool2d) or node.target is F.avg_pool2d:
-        size: Any = module.kernel_size if isinstance(module, nn.AvgPool2d) else node.args[1]
-        return 1.0 / (size * size if isinstance(size, int) else size[0] * size[1])
-    return float(values[node].numel() / values[node.args[0]].numel())  # type: ignore[index]
+_POOLING = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
+
+
+def _padded(x: Tensor, options: dict[str, Any]) -> Tensor:
+    """The average of ones, which is coefficient times values in the window, over the number of these values."""
+    options = {k: v for k, v in options.items() if k in _POOLING}
+    ones = torch.ones_like(x[:1, :1])
+    values = F.avg_pool2d(ones, **(options | {"count_include_pad": True, "divisor_override": 1}))
+    return F.avg_pool2d(ones, **options) / values
+
+
+def _spans(size: int, out: int) -> Tensor:
+    """How many values each of `out` adaptive windows over `size` of them has."""
+    return torch.tensor([-(-(i + 1) * size // out) - i * size // out for i in range(out)])
 
 
 def _sum_to(h: Tensor, like: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, final
 
 from sartor.core.config import check
+from sartor.core.errors import BadInput
 from sartor.data.augment import Strength
 from sartor.methods.base import DARTS_TRAINING, Effort, Found, Job, Method, epochs_for
 from sartor.methods.bayesnas.relevance import Dependency
@@ -36,6 +37,9 @@ class BayesNAS(Method):
     augment: Strength = "standard"
     strength: float = 0.01  # lambda_w: the paper's sparsity intensity of an operation's switch
     zero_strength: float = 0.01  # and of an edge's
+    # Instead of both, lambda times the number of training images: what data say then counts the more the more they are.
+    # 10 is 0.01 on 1,000 images.
+    strength_per_image: float | None = None
     rate: float = 1.0  # the learning rate of w in units of the network's
     dependency: Dependency = "full"  # equation 8; "zero" leaves predecessors out, "none" everything
     hessian: Literal["sampled", "ggn", "exact"] = "sampled"
@@ -43,7 +47,19 @@ class BayesNAS(Method):
 
     def __post_init__(self) -> None:
         check(self, "method.", rounds=">= 0", epochs=">= 1", hessian_images=">= 1")
-        check(self, "method.", strength="> 0", zero_strength="> 0", rate="> 0")
+        check(self, "method.", strength="> 0", zero_strength="> 0", rate="> 0", strength_per_image="> 0")
+        given = [name for name in ("strength", "zero_strength") if getattr(self, name) != getattr(type(self), name)]
+        if self.strength_per_image is not None and given:
+            raise BadInput(
+                f"method.strength_per_image = {self.strength_per_image:g} says how strong the prior is, so that "
+                f"method.{given[0]} would be ignored: give one of them."
+            )
+
+    def strengths(self, images: int) -> tuple[float, float]:
+        """Lambda of an operation's switch and of an edge's, with so many training images."""
+        if self.strength_per_image is None:
+            return self.strength, self.zero_strength
+        return (self.strength_per_image / max(1, images),) * 2
 
     @classmethod
     def preset(cls, effort: Effort, images: int, device: str = "cpu") -> dict[str, Any]:

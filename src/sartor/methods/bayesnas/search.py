@@ -19,7 +19,7 @@ from sartor.methods.bayesnas.relevance import THRESHOLD, Relevance, Removal
 from sartor.spaces.capabilities import Wipeable, switchable
 from sartor.spaces.supernet import StepDraw, new_supernet
 
-_MOST, _QUIET = 20, 2  # rounds, where they go on until nothing leaves, and in how many in a row nothing must
+MOST, _QUIET = 20, 2  # rounds, where they go on until nothing leaves, and in how many in a row nothing must
 
 
 class Switched(nn.Module):
@@ -91,12 +91,13 @@ class Search:
     def __init__(self, job: Job, method: Any) -> None:
         self.job, self.method, self.likelihood = job, method, likelihood_of(job.task)
         self.circuit = switchable(job.space).circuit(job.task)
-        strength = [method.zero_strength if s.feeds is None else method.strength for s in self.circuit.switches]
+        self.strength, of_edge = method.strengths(len(job.splits.train))
+        strength = [of_edge if s.feeds is None else self.strength for s in self.circuit.switches]
         self.relevance = Relevance(self.circuit, np.array(strength), method.dependency)
         with seeded(job.seeds.number("supernet")):
             net: Any = new_supernet(job.space, job.task)
         self.net: Any = job.engine.place(Switched(job.space, net, self.relevance, method.rate))
-        rounds = method.rounds or _MOST
+        rounds = method.rounds or MOST
         self.recipe = Recipe(
             epochs=rounds * method.epochs, batch=method.batch, lr=method.lr,
             last_lr=method.last_lr, momentum=method.momentum, weight_decay=method.weight_decay, warmup=0.0,
@@ -169,8 +170,8 @@ class Search:
         m, images = self.method, len(self.job.splits.train)
         return (
             f"nothing was pruned in {len(self.rounds)} rounds: all operations stay. Raise method.strength (lambda, "
-            f"{m.strength:g}; 1 / images is {1 / images:.2g}), method.rate ({m.rate:g}), at which weights move towards "
-            f"zero, method.epochs ({m.epochs}) or method.rounds ({m.rounds}; 0: until nothing leaves)"
+            f"{self.strength:.2g}; 1 / images is {1 / images:.2g}), method.rate ({m.rate:g}), at which weights move "
+            f"towards zero, method.epochs ({m.epochs}) or method.rounds ({m.rounds}; 0: until nothing leaves)"
         )
 
     def _hessian(self, t: Training) -> Tensor:
@@ -232,7 +233,7 @@ class Search:
             "history": {"bayesnas": training},
             "switches": {
                 "threshold": THRESHOLD, "dependency": self.method.dependency, "hessian": self.method.hessian,
-                "strength": self.method.strength, "rounds": self.rounds, "posterior": posterior,
+                "strength": self.strength, "rounds": self.rounds, "posterior": posterior,
             },
         }  # fmt: skip
 

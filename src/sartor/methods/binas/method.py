@@ -41,7 +41,7 @@ from sartor.spaces.supernet import StepDraw, new_supernet, trace
 
 _FIRST = 16  # passes that see all images, at least: few are enough for what leads, and doubt must be known
 _DECK = 36  # images to which paths are dealt evenly: a GPU meets the same shapes again
-# Shares of the search's time, where the time decides; `benchmarks/search_worth.py` asks what the search is worth.
+# Shares of the search's time, where the time decides.
 _HEAVIEST, _MULTIPATH, _MEASURING, _CHECKING = 0.3, 0.45, 0.18, 0.07
 _LEAST_HELD_OUT = 12
 _MOST_PASSES, _MOST_HELD_OUT = 200, 200  # more would not change the decision

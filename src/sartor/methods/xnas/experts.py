@@ -110,10 +110,15 @@ class Experts:
             self._wipe(max(0.0, self.horizon - self.time) if left is None else left)
 
     def _wipe(self, left: float) -> None:
-        """Lines 11 and 12 with the factor zeta of section 3.2.1, in logarithms."""
+        """Lines 11 and 12 with the factor zeta of section 3.2.1, in logarithms.
+
+        When nothing is left to come the threshold is the leader's own weight: of several that lead, the first stays.
+        """
         now = self.logs.masked_fill(~self.alive, -math.inf)
         threshold = now.max(1, keepdim=True).values - 2 * self.rate * self.bound * left * self.zeta
         stay = self.alive & (now >= threshold)
+        if left < 0.5:  # feedbacks
+            stay &= torch.zeros_like(stay).scatter(1, now.argmax(1, keepdim=True), True)
         rest = now.masked_fill(~stay, -math.inf)
         self.log_gamma += torch.logsumexp(now, 1) - torch.logsumexp(rest, 1)  # ln Gamma_t (28)
         self.alive = stay

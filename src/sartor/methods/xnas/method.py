@@ -81,6 +81,9 @@ class _Experts(Learner):
         ]
 
     def expect(self, images: int) -> None:
+        """Horizons and rates for so many images. Where time cuts the search short wipe-out goes by what is really left
+        (`step`); the rate stays, since the algorithm has one, and is then smaller than equation 4's.
+        """
         for experts, replicas in self.parts:
             experts.horizon = float(images * replicas)
             experts.rate = self.method.rate * learning_rate(experts.experts, experts.horizon, experts.bound)

@@ -16,9 +16,9 @@ from sartor.core.config import check
 from sartor.core.quadratic import Limit, Quadratic
 from sartor.core.task import Task
 from sartor.spaces.base import Part, Picks
-from sartor.spaces.cells import ops
+from sartor.spaces.cells import bayes_nets, ops
 from sartor.spaces.cells.genotype import EDGES, INPUTS, KINDS, OPERATIONS, OWN, Cell, Genotype, read
-from sartor.spaces.cells.nets import CellNet, CellSupernet, Frame, Slot
+from sartor.spaces.cells.nets import CellNet, CellSupernet, Frame, Slot, Stack
 from sartor.spaces.drawing import Drawing
 from sartor.spaces.supernet import SharedSpace
 
@@ -99,7 +99,7 @@ class CellSpace(SharedSpace):
         """The search network: every operation on every edge."""
         return CellSupernet(self.fitted(task), self.frame(task, search=True), task)
 
-    def network(self, arch: Arch, task: Task) -> CellNet:
+    def network(self, arch: Arch, task: Task) -> Stack:
         """A stand-alone network with fresh weights."""
         return CellNet(self.genotype(arch), self.frame(task), task)
 
@@ -138,23 +138,29 @@ class SearchedCells(CellSpace):
 
 def stem_part(frame: Frame, task: Task) -> Part:
     """What every network of stacked cells begins with."""
+    if frame.preactivated and not frame.large:
+        key = f"stem_bare_i{task.channels}_o{frame.stem_width()}_r{task.image}"
+        return Part(key, partial(bayes_nets.stem, frame, task.channels), (task.channels, task.image, task.image))
     name, stem = ("large", ops.LargeStem) if frame.large else ("small", ops.SmallStem)
     key = f"stem_{name}_i{task.channels}_o{frame.stem_width()}_r{task.image}"
     return Part(key, partial(stem, task.channels, frame.stem_width()), (task.channels, task.image, task.image))
 
 
-def head_part(inputs: int, side: int, task: Task, when: When = ()) -> Part:
+def head_part(inputs: int, side: int, task: Task, when: When = (), preactivated: bool = False) -> Part:
     """What every network of stacked cells ends with."""
-    key = f"head_i{inputs}_o{task.classes}_r{side}"
-    return Part(key, partial(ops.Classifier, inputs, task.classes), (inputs, side, side), when)
+    name, head = ("normed_head", bayes_nets.NormedClassifier) if preactivated else ("head", ops.Classifier)
+    key = f"{name}_i{inputs}_o{task.classes}_r{side}"
+    return Part(key, partial(head, inputs, task.classes), (inputs, side, side), when)
 
 
-def input_part(slot: Slot, number: int, when: When = ()) -> Part:
+def input_part(slot: Slot, number: int, when: When = (), preactivated: bool = False) -> Part:
     """The layer that brings one of a cell's two inputs to its width."""
     inputs, side = ((slot.before, slot.side_before), (slot.last, slot.side))[number]
     kind = "reduce" if number == 0 and slot.shrinks else "input"
     kind = f"pooled_{kind}" if slot.reduces and slot.pooled else kind
     key = f"{kind}_i{inputs}_o{slot.width}_r{side}"
+    if preactivated:
+        return Part(f"pre_{key}", partial(bayes_nets.preprocess, slot, number), (inputs, side, side), when)
     return Part(key, partial(slot.preprocess, number), (inputs, side, side), when)
 
 
@@ -169,11 +175,17 @@ def frame_parts(frame: Frame, task: Task) -> Iterator[Part]:
     yield head_part(len(OWN) * slots[-1].width, slots[-1].out_side, task)
 
 
-def operation_part(slot: Slot, source: int, name: str, pool_norm: bool, when: When) -> Iterator[Part]:
+def operation_part(
+    slot: Slot, source: int, name: str, pool_norm: bool, when: When, preactivated: bool = False
+) -> Iterator[Part]:
     """An operation on one of a cell's nodes; an identity of stride 1 computes nothing and is none."""
     stride, side, width = slot.stride(source), slot.side_of(source), slot.width
     if name == "skip_connect" and stride == 1:
         return
-    kind = "reduce" if name == "skip_connect" else name
-    key = f"{kind}_i{width}_o{width}_r{side}" + ("" if kind == "reduce" else f"_s{stride}")
-    yield Part(key, partial(ops.operation, name, width, stride, pool_norm=pool_norm), (width, side, side), when)
+    size = f"i{width}_o{width}_r{side}"
+    if preactivated:
+        key, build = f"pre_{name}_{size}_s{stride}", partial(bayes_nets.operation, name, width, stride)
+    else:
+        key = f"reduce_{size}" if name == "skip_connect" else f"{name}_{size}_s{stride}"
+        build = partial(ops.operation, name, width, stride, pool_norm=pool_norm)
+    yield Part(key, build, (width, side, side), when)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from functools import partial
 
+import torch
+from torch import Tensor, nn
+
+from sartor.core.errors import BadInput
 from sartor.core.task import Task
-from sartor.spaces.cells.genotype import EDGES, INPUTS, OPERATIONS
-from sartor.spaces.cells.nets import Cells, CellSupernet, Frame, Mixture
+from sartor.spaces.cells import bayes_nets
+from sartor.spaces.cells.genotype import EDGES, INPUTS, OPERATIONS, OWN, Genotype
+from sartor.spaces.cells.nets import Cells, CellSupernet, Frame, MixedCell, Mixture, Slot, Stack
+from sartor.spaces.cells.ops import Classifier
 
 # E edges, O operations, P cells of a kind
 _WITH_ZERO = 1 + len(OPERATIONS)  # switches an edge
@@ -21,9 +26,37 @@ class FreeSupernet(CellSupernet):
         self.grouped = True  # mixtures by few large kernels; else edge by edge, which is the same
         self._scales: dict[tuple[int, int, torch.device], Tensor] = {}
 
+    def make_stem(self) -> nn.Module:
+        """Without a batch-norm where one comes before the next convolution."""
+        return bayes_nets.stem(self.frame, self.task.channels) if self.frame.preactivated else super().make_stem()
+
+    def make_cell(self, slot: Slot) -> MixedCell:
+        """In the order of the frame."""
+        if not self.frame.preactivated:
+            return super().make_cell(slot)
+        inputs = (bayes_nets.preprocess(slot, number, affine=False) for number in range(INPUTS))
+        return MixedCell(slot, inputs, partial(bayes_nets.operation, affine=False))
+
+    def make_classifier(self, inputs: int) -> nn.Module:
+        """With a batch-norm where none came before."""
+        made = bayes_nets.NormedClassifier if self.frame.preactivated else Classifier
+        return made(inputs, self.task.classes)
+
+    def stand_alone(self, genotype: Genotype) -> Stack:
+        """A new network of these cells; in BN-ReLU-Conv order of cells all of whose nodes live."""
+        if not self.frame.preactivated:
+            return super().stand_alone(genotype)
+        if any(len(cell.concat) < len(OWN) for cell in (genotype.normal, genotype.reduce)):
+            raise BadInput(
+                'networks with space.order = "bn_relu_conv" cannot take over weights of the search network where nodes '
+                "have left, because a convolution mixes all nodes' channels there. Train them from scratch, as "
+                'bayesnas does, or use space.order = "relu_conv_bn".'
+            )
+        return bayes_nets.BayesNet(genotype, self.frame, self.task)
+
     def groups(self, x: Tensor) -> bool:
         """In evaluation every pooling has statistics of its own, unless only mixtures were ever trained."""
-        return bool(self.grouped) and self.training
+        return bool(self.grouped) and self.training and not self.frame.preactivated
 
     def switched(self, x: Tensor, w: Tensor) -> Tensor:
         """Equation 1 with a weight an operation and one an edge (the zero switch), cell by cell.

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
-from typing import Any, final
+from typing import Any, Literal, final
 
 import numpy as np
 import torch
@@ -24,9 +24,10 @@ from sartor.core.quadratic import Limit, Quadratic
 from sartor.core.task import Task
 from sartor.spaces.base import Part, Picks
 from sartor.spaces.cells.base import SearchedCells, When, head_part, input_part, operation_part, stem_part
+from sartor.spaces.cells.bayes_nets import BayesNet
 from sartor.spaces.cells.free_nets import FreeSupernet
 from sartor.spaces.cells.genotype import EDGES, INPUTS, KINDS, OPERATIONS, OWN, ZERO, Cell, Genotype
-from sartor.spaces.cells.nets import Slot
+from sartor.spaces.cells.nets import CellNet, Frame, Slot, Stack
 from sartor.spaces.switches import Circuit, Switch
 
 ON = 0  # the first option, so that the first option of every choice is the whole cell
@@ -43,6 +44,17 @@ def _holding(*nodes: int) -> tuple[int, ...]:
 @dataclass(frozen=True)
 class FreeCells(SearchedCells):
     """Cells with any operations on any edges, stacked (BayesNAS)."""
+
+    order: Literal["relu_conv_bn", "bn_relu_conv"] = "relu_conv_bn"  # DARTS's, or BayesNAS's (D.1)
+
+    @classmethod
+    def papers_size(cls, task: Task) -> dict[str, Any]:
+        """And with batch-norm and ReLU before every convolution."""
+        return {**super().papers_size(task), "order": "bn_relu_conv"}
+
+    def frame(self, task: Task, search: bool = False) -> Frame:
+        """Sizes and order of the stand-alone network, or of the search network."""
+        return replace(super().frame(task, search), preactivated=self.order == "bn_relu_conv")
 
     @cached_property
     def choices(self) -> tuple[Choice, ...]:
@@ -152,6 +164,11 @@ class FreeCells(SearchedCells):
 
     # networks ------------------------------------------------------------------------------------
 
+    def network(self, arch: Arch, task: Task) -> Stack:
+        """A stand-alone network with fresh weights."""
+        frame, genotype = self.frame(task), self.genotype(arch)
+        return BayesNet(genotype, frame, task) if frame.preactivated else CellNet(genotype, frame, task)
+
     def supernet(self, task: Task) -> FreeSupernet:
         """The search network."""
         return FreeSupernet(self.fitted(task), self.frame(task, search=True), task)
@@ -194,14 +211,14 @@ class FreeCells(SearchedCells):
         yield stem_part(frame, task)
         slots = frame.slots(task.image)
         for k, slot in enumerate(slots):
-            yield from self._input_parts(slots, k)
-            yield from self._operation_parts(slot)
+            yield from self._input_parts(slots, k, frame.preactivated)
+            yield from self._operation_parts(slot, frame.preactivated)
         last = slots[-1]
         for s, alive in enumerate(SUBSETS):
             when = ((self.hub(int(last.reduces)), s),)
-            yield head_part(len(alive) * last.width, last.out_side, task, when)
+            yield head_part(len(alive) * last.width, last.out_side, task, when, frame.preactivated)
 
-    def _input_parts(self, slots: list[Slot], k: int) -> Iterator[Part]:
+    def _input_parts(self, slots: list[Slot], k: int, preactivated: bool) -> Iterator[Part]:
         """What brings the outputs of the two cells before to this one's width: those may have one to four nodes."""
         slot = slots[k]
         for number, given in enumerate((slot.before, slot.last)):
@@ -211,15 +228,17 @@ class FreeCells(SearchedCells):
                 hub, width = self.hub(int(slots[source].reduces)), slots[source].width
                 widths = [(width * len(alive), ((hub, s),)) for s, alive in enumerate(SUBSETS)]
             for inputs, when in widths:
-                yield input_part(replace(slot, last=inputs) if number else replace(slot, before=inputs), number, when)
+                met = replace(slot, last=inputs) if number else replace(slot, before=inputs)
+                yield input_part(met, number, when, preactivated)
 
-    def _operation_parts(self, slot: Slot) -> Iterator[Part]:
+    def _operation_parts(self, slot: Slot, preactivated: bool) -> Iterator[Part]:
         kind = int(slot.reduces)
         for edge, ends in enumerate(EDGES):
             for option, name in enumerate(OPERATIONS):
                 mine = (self.choice_of(kind, edge, option), ON)
                 for alive in _holding(*ends):
-                    yield from operation_part(slot, ends[1], name, self.pool_norm, ((self.hub(kind), alive), mine))
+                    when = ((self.hub(kind), alive), mine)
+                    yield from operation_part(slot, ends[1], name, self.pool_norm, when, preactivated)
 
 
 PLUGIN = FreeCells

@@ -86,6 +86,7 @@ class Frame:
     pool_norm: bool = False  # a batch-norm without parameters after every pooling
     auxiliary: bool = False  # a second classifier after the last reduction, in training
     pooled: bool = False  # reduction cells max-pool their inputs instead of having strides
+    preactivated: bool = False  # batch-norm and ReLU come before every convolution, as in BayesNAS (`bayes_nets`)
 
     def stem_width(self) -> int:
         """Channels that the first cell sees."""
@@ -224,14 +225,14 @@ class MixedCell(nn.Module):
     Edges are numbered node by node, by source: node 2 reads 0 and 1, node 3 reads 0, 1 and 2, and so on.
     """
 
-    def __init__(self, slot: Slot) -> None:
+    def __init__(self, slot: Slot, inputs: Iterable[nn.Module] = (), make: Make | None = None) -> None:
         super().__init__()
         self.slot, self.sources = slot, [source for _, source in EDGES]
         self.into = [node for node, _ in EDGES]
-        self.preprocess: Any = nn.ModuleList(slot.preprocess(i, affine=False) for i in (0, 1))
+        made, make = list(inputs), make or partial(operation, affine=False)
+        self.preprocess: Any = nn.ModuleList(made or (slot.preprocess(i, affine=False) for i in (0, 1)))
         self.edges: Any = nn.ModuleList(
-            nn.ModuleList(operation(op, slot.width, slot.stride(s), affine=False) for op in OPERATIONS)
-            for s in self.sources
+            nn.ModuleList(make(op, slot.width, slot.stride(s)) for op in OPERATIONS) for s in self.sources
         )
 
     def forward(self, before: Tensor, last: Tensor, run: Any) -> Tensor:
@@ -271,14 +272,30 @@ class CellSupernet(Supernet):
         super().__init__()
         self.space, self.frame, self.task = space, replace(frame, pool_norm=True), task
         slots = frame.slots(task.image)
-        self.stem: Any = (LargeStem if frame.large else SmallStem)(task.channels, frame.stem_width())
-        self.cells: Any = nn.ModuleList(MixedCell(s) for s in slots)
-        self.classifier = Classifier(4 * slots[-1].width, task.classes)
+        self.stem: Any = self.make_stem()
+        self.cells: Any = nn.ModuleList(self.make_cell(s) for s in slots)
+        self.classifier: Any = self.make_classifier(4 * slots[-1].width)
         self.wiped: set[tuple[int, int]] = set()  # (choice, option)
         self.freed: tuple[set[tuple[int, int]], ...] = (set(), set())  # of each kind of cell: (edge, operation)
         # Mixtures by few large kernels, or edge by edge; None: the former on a GPU, which small kernels starve.
         self.grouped: bool | None = None
         self._plans: dict[tuple[bool, int, torch.device], list[Source]] = {}
+
+    def make_stem(self) -> nn.Module:
+        """What images go through first."""
+        return (LargeStem if self.frame.large else SmallStem)(self.task.channels, self.frame.stem_width())
+
+    def make_cell(self, slot: Slot) -> MixedCell:
+        """One of its cells."""
+        return MixedCell(slot)
+
+    def make_classifier(self, inputs: int) -> nn.Module:
+        """What its last cell's output goes through."""
+        return Classifier(inputs, self.task.classes)
+
+    def stand_alone(self, genotype: Genotype) -> Stack:
+        """A new network of these cells, in which this one's weights have a place."""
+        return CellNet(genotype, self.frame, self.task)
 
     def trace(self, x: Tensor, who: Arch | Picks | Gates) -> tuple[list[Tensor], Tensor]:
         """The features after the stem and after every cell, and the logits."""
@@ -319,10 +336,10 @@ class CellSupernet(Supernet):
             self._plans[key] = sources(EDGES, wiped, reduces and not self.frame.pooled, device)
         return self._plans[key]
 
-    def extract(self, arch: Arch) -> CellNet:
+    def extract(self, arch: Arch) -> Stack:
         """The stand-alone network with this one's weights and statistics; dead nodes' channels are cut out."""
         genotype = self.space.genotype(arch)
-        net, kinds = CellNet(genotype, self.frame, self.task), (genotype.normal, genotype.reduce)
+        net, kinds = self.stand_alone(genotype), (genotype.normal, genotype.reduce)
         net.stem.load_state_dict(self.stem.state_dict())
         kept: list[Tensor | None] = [None, None]  # channels that are left of the last two cells' outputs
         for mine, theirs in zip(self.cells, net.cells, strict=True):

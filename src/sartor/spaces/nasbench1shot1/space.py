@@ -8,11 +8,11 @@ of nodes and of inputs.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import combinations
-from typing import ClassVar, Literal, final
+from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,6 +65,11 @@ class NasBench1Shot1(SharedSpace):
             if getattr(self, name) < 3 or getattr(self, name) % 3:
                 raise BadInput(f"space.{name} must be a multiple of 3, but got {getattr(self, name)}.")
         check(self, "space.", channels=">= 1", sketch_channels=">= 1")
+
+    @classmethod
+    def papers_search(cls, images: int) -> Mapping[str, Mapping[str, Any]]:
+        """NASI (5.1): one epoch, mu 1, an adaptive nu from 1000, ten times the fixed one of its large space."""
+        return {"nasi": {"mu": 1.0, "nu": "adaptive", "nu_scale": 10.0, "steps": max(1, images // 64)}}
 
     @property
     def counts(self) -> tuple[int, ...]:

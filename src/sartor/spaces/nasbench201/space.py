@@ -7,10 +7,10 @@ edges in the order of the customary string ``|op~0|+|op~0|op~1|+|op~0|op~1|op~2|
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 from sartor.core.arch import Arch, Choice
 from sartor.core.config import check
@@ -36,6 +36,11 @@ class NasBench201(SharedSpace):
 
     def __post_init__(self) -> None:
         check(self, "space.", cells=">= 1", channels=">= 1", sketch_cells=">= 1", sketch_channels=">= 1")
+
+    @classmethod
+    def papers_search(cls, images: int) -> Mapping[str, Mapping[str, Any]]:
+        """NASI (B.1): mu is 1 where networks are small; what else it had here is not said."""
+        return {"nasi": {"mu": 1.0}}
 
     @cached_property
     def choices(self) -> tuple[Choice, ...]:

@@ -8,7 +8,7 @@ frontier works block by block, and there are 512 cells. The paper's network has 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Literal, final
@@ -67,6 +67,11 @@ class TreeCells(SharedSpace):
     def papers_size(cls, task: Task) -> dict[str, Any]:
         """Eighteen blocks a stage."""
         return {"blocks": PAPER}
+
+    @classmethod
+    def papers_search(cls, images: int) -> Mapping[str, Mapping[str, Any]]:
+        """BayesNAS (6.2): batches of 32."""
+        return {"bayesnas": {"batch": 32}}
 
     @property
     def count(self) -> int:
