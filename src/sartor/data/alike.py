@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -74,6 +75,25 @@ class Prints:
     def joined(cls, parts: list[Prints]) -> Prints:
         """One after another."""
         return cls(*(np.concatenate([getattr(p, name) for p in parts]) for name in cls.__slots__))
+
+    def of_rows(self, rows: Index) -> Prints:
+        """Those of some images."""
+        return Prints(*(getattr(self, name)[rows] for name in self.__slots__))
+
+    def packed(self) -> dict[str, NDArray[np.generic]]:
+        """In 73 bytes an image, to be kept: the low frequencies in 8 bits."""
+        most = np.maximum(np.abs(self.form).max(1, keepdims=True, initial=0), 1e-9)
+        return {"exact": self.exact.view(np.int64), "form": np.rint(self.form * (127 / most)).astype(np.int8),
+                "blank": self.blank, "plain": self.plain}  # fmt: skip
+
+    @classmethod
+    def unpacked(cls, held: Mapping[str, NDArray[np.generic]]) -> Prints:
+        """What was kept."""
+        form = held["form"].astype(np.float32)
+        form /= np.maximum(np.linalg.norm(form, axis=1, keepdims=True), 1e-9)
+        return cls(
+            held["exact"].astype(np.int64).view(np.uint64), form, *(held[n].astype(bool) for n in ("blank", "plain"))
+        )
 
 
 def _hash(image: NDArray[np.uint8], sums: NDArray[np.float32]) -> int:

@@ -26,7 +26,7 @@ from sartor.deploy.export import (
     write_preprocessing,
 )
 from sartor.methods.base import Gauge
-from sartor.pipeline import decision, precision
+from sartor.pipeline import ancestry, decision, precision
 from sartor.pipeline.context import Context
 from sartor.pipeline.cut import Cut, FitCut, chosen
 from sartor.runs.codec import encode
@@ -61,7 +61,7 @@ def data(c: Context) -> list[str]:
     for line in found.lines():
         c.run.log(line)
     # The options too: a changed one would change what is resumed.
-    return ["splits.json", c.run.save(found), "config.toml", "env.json"]
+    return ["splits.json", c.run.save(found), "config.toml", "env.json", *ancestry.record(c)]
 
 
 def same_data(c: Context) -> None:

@@ -16,6 +16,7 @@ from sartor.runs.schema import (
     Code,
     DataIdentity,
     Environment,
+    OriginFile,
     Proof,
     QuantisedFile,
     ScoreFile,
@@ -23,6 +24,7 @@ from sartor.runs.schema import (
     SplitsFile,
     TrainingFile,
     VerifyFile,
+    ancestry,
 )
 from sartor.version import __version__
 
@@ -36,6 +38,7 @@ def certificate(base: Run, cut: Run) -> Certificate:
     score, data, solved = base.load(ScoreFile), base.load(SplitsFile), solution.solution
     both = cut.load(QuantisedFile) if (cut.path / QuantisedFile.NAME).is_file() else None
     small = both.int8 if both and both.used else None  # what is deployed is what is certified
+    origin = base.load(OriginFile) if (base.path / OriginFile.NAME).is_file() else None
     return Certificate(
         fits=verified.fits,
         budgets={n: e for n, e in verified.costs.items() if e.limit is not None},
@@ -81,6 +84,7 @@ def certificate(base: Run, cut: Run) -> Certificate:
         precision=both,
         files=_listed(cut),
         search=None if base.path == cut.path else _listed(base, ("data", "costs", "search")),
+        origin=ancestry(None, origin, training.started),
     )
 
 

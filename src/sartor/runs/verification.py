@@ -27,6 +27,7 @@ _SAID_BY = {
     "training.json, splits.json and quantised.json": ("accuracy",),
     "solution.json and score.json": ("score", "ranking", "architecture", "string", "corrections"),
     "splits.json": ("data",), "audit.json": ("audit",), "quantised.json": ("precision",),
+    "origin.json and training.json": ("origin",),
     "env.json": ("environment",), "config.toml": ("seed",), "model/": ("weights",),
 }  # fmt: skip
 

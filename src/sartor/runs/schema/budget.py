@@ -11,6 +11,7 @@ from sartor.core.errors import BadInput
 from sartor.core.task import Task
 from sartor.core.units import Kind
 from sartor.runs.codec import RunFile, rest
+from sartor.runs.schema.origin import Started
 from sartor.runs.schema.search import Correction
 from sartor.runs.schema.shapes import Device, Epoch, Floats, Ints
 
@@ -88,6 +89,7 @@ class TrainingFile(RunFile):
     per_class: tuple[float | None, ...] | None = None  # of the test images; None of a class that has none there
     balanced_accuracy: float | None = None  # their mean
     unseen_accuracy: float | None = None  # without test images that equal, or nearly, one that was trained on
+    started: Started | None = None  # what it took of weights learnt elsewhere
 
 
 @dataclass(frozen=True)
