@@ -55,6 +55,8 @@ def data(c: Context) -> list[str]:
         "mean": list(c.feed.mean), "std": list(c.feed.std),
         "skipped": [{"name": s.name, "reason": s.reason} for s in c.images.skipped],
     })  # fmt: skip
+    for note in c.images.notes:
+        c.run.log(note)
     if c.images.kept_in is not None:
         c.run.log(f"the decoded images are kept for the next run, in {c.images.kept_in}; it may be deleted at any time")
     found = audit(c.images, c.splits)

@@ -50,7 +50,7 @@ class Csv(Source):
             )
         known, classes = from_values([labels[name] for name in names], None, shown(given))
         marks = {part: np.array([splits[name] == part for name in names]) for part in ("test", "val")}
-        own = {part: mask for part, mask in marks.items() if mask.any()}
+        own: dict[str, Any] = {part: mask for part, mask in marks.items() if mask.any()}
         return open_files(Listing(given.parent.resolve(), shown(given.name), paths, known, classes, [], **own), wish)
 
 
