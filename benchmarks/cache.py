@@ -110,7 +110,9 @@ def epoch(images, count: int, what: str) -> dict[str, float]:
 
 def resumed(given, folder: Path, kept: Path) -> tuple[int, int, float]:
     """How many images were decoded when a making was killed, how many then were to do, and the memory of these."""
-    child = subprocess.Popen([sys.executable, __file__, "--child", "--folder", str(given.folder)])
+    child = subprocess.Popen(
+        [sys.executable, __file__, "--child", "--folder", str(given.folder), "--count", str(given.count)]
+    )
     while not (state := list(kept.glob("images/*/states"))) or np.fromfile(state[0], np.uint8).sum() < given.count / 4:
         time.sleep(0.1)
     child.send_signal(signal.SIGKILL)
@@ -127,12 +129,12 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--folder", type=Path, default=Path("runs/cache-benchmark"))
     parser.add_argument("--decoded", type=int, default=1000, help="images that the decoder alone is timed with")
-    parser.add_argument("--rounds", type=int, default=3, help="of the decoder and the making in turns")
+    parser.add_argument("--rounds", type=int, default=5, help="of the decoder, the making, the decoder")
     parser.add_argument("--name", default="cache")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     cache.LEAST, cache._SHARE = 1, 0.95
-    folder, kept = given.folder / "photos", given.folder / "cache"
+    folder, kept = given.folder / f"photos-{given.count}", given.folder / "cache"
     os.environ["SARTOR_CACHE"] = str(kept)
     if given.child:
         opened(folder)
@@ -144,9 +146,10 @@ def main() -> None:
     told, shares, by_cores = {}, [], []
     for _ in range(given.rounds):
         shutil.rmtree(kept)
-        alone, watch = decoding(paths[: given.decoded]), Watch()
+        before, watch = decoding(paths[: given.decoded]), Watch()
         images = opened(folder)
-        told = {**alone, **watch.told("making", given.count)}
+        made, after = watch.told("making", given.count), decoding(paths[: given.decoded])
+        told = made | {name: (before[name] + after[name]) / 2 for name in before}
         shares.append(told["making_images_per_second"] / told["decoder_images_per_second"])
         by_cores.append(told["decoder_core_ms_per_image"] / told["making_core_ms_per_image"])
     decoded = Decoded(lambda i: square(paths[i], SIDE), (3, SIDE), images.labels, images.class_names,
@@ -159,7 +162,8 @@ def main() -> None:
     results = {
         "images": given.count, "side": SIDE, "threads": workers(), "load_average": os.getloadavg(), **told,
         "making_share_of_decoder": float(np.median(shares)),
-        "making_share_of_decoder_by_cores": float(np.median(by_cores)), "makings": by_cores,
+        "making_share_of_decoder_by_cores": float(np.median(by_cores)),
+        "all_shares": shares, "all_shares_by_cores": by_cores,
         "reading_times_faster_at_first":
             told["epoch_from_cache_first_images_per_second"] / told["epoch_decoding_images_per_second"],
         "reading_times_faster": told["epoch_from_cache_images_per_second"] / told["epoch_decoding_images_per_second"],

@@ -29,7 +29,7 @@ _BITS, _CORRELATION = 7, 0.99  # nearly the same: at most so many signs differ, 
 _MANY, _NEIGHBOURS = 100_000, 2000  # images from which on bands are wider; how many of one band an image is compared to
 _BLANK = 8  # levels of 255: images that differ by no more show nothing
 _AT_ONCE = 1 << 18  # pixels
-_POOLS, _FINE = (4, 2, 1), 32  # rows of large images that are added up; not below so many rows
+_POOLS, _FINE = (8, 4, 2, 1), 20  # rows of large images that are added up; not below so many rows
 _ROOM = threading.local()
 _FLAT, _PLAIN = 2, 0.6  # a smaller step between neighbours is none; with more than this share of none, it is a drawing
 
