@@ -58,9 +58,9 @@ class SartorClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # 
     so that those of the training images span 0 to 255.
 
     Each `fit` makes a run directory: `out`, or `out-2`, `out-3` where that is another fit's, or, without `out`, one
-    that lives as long as the classifier; `result_` opens it. A fit of the same images that was interrupted goes on. What
-    `predict` needs is in `model_`, the bytes of an ONNX file, so that a fitted classifier can be copied and stored.
-    With `quiet` nothing is printed; the run's log.txt tells the rest.
+    that lives as long as the classifier; `result_` opens it. A fit of the same images that was interrupted goes on.
+    What `predict` needs is in `model_`, the bytes of an ONNX file, so that a fitted classifier can be copied and
+    stored. With `quiet` nothing is printed; the run's log.txt tells the rest.
     """
 
     def __init__(

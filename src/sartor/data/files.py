@@ -91,11 +91,12 @@ class Mapped(Images):
 
     def __init__(
         self, cache: Cache, rows: Index, labels: Labels, class_names: Sequence[str], *, name: str, digest: str,
-        test: Index | None, val: Index | None, skipped: Sequence[Skipped], native: int, files: Sequence[str],
+        test: Index | None, val: Index | None, native: int, skipped: Sequence[Skipped] = (), files: Sequence[str] = (),
+        digest_of: str = "files",
     ) -> None:  # fmt: skip
         self.name, self.labels, self.class_names, self.skipped = name, labels, tuple(class_names), tuple(skipped)
         self.task = task_for(labels, class_names, cache.pixels.shape[-1], cache.pixels.shape[0])
-        self.test, self.val, self.native, self.digest_of = test, val, native, "files"
+        self.test, self.val, self.native, self.digest_of = test, val, native, digest_of
         self.files, self.sizes, self.kept_in = files, np.asarray(cache.sizes[rows]), cache.folder
         self._cache, self._rows, self._digest = cache, rows, digest
         self._copies: dict[torch.device, Tensor] = {}

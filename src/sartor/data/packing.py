@@ -36,19 +36,20 @@ _REASONS = "unusable.jsonl"
 Decode = Callable[[int, Pixels], Decoded | Failed]  # of the file with that number in the listing, into an array
 
 
-def fill(cache: Cache, decode: Decode, tick: Tick, helped: bool = False) -> dict[int, str]:
+def fill(cache: Cache, decode: Decode, tick: Tick, helped: bool = False, threads: int | None = None) -> dict[int, str]:
     """Decode what is still to do; of every file that cannot be used, why.
 
     A file that could not be read, and perhaps can be later, stays to do. `helped`: the rows are files below the source,
-    which other processes can decode as well.
+    which other processes can decode as well. `threads`, where not as many as cores may decode.
     """
     failed: dict[int, str] = {}
     todo = np.flatnonzero(cache.to_do)
     if len(todo):
         processes = max(1, cores() // _CORES) if helped and len(todo) >= _MANY else 1
         (cache.folder / UNSYNCED).write_text(boot())
-        threads = _CORES if processes > 1 else workers()
-        with _helpers(cache, processes - 1), _Packer(cache, decode, threads) as packer:
+        many = _CORES if processes > 1 else workers()
+        many += 1 + many // 4  # some wait for the disk
+        with _helpers(cache, processes - 1), _Packer(cache, decode, threads or many) as packer:
             failed = packer.pack(todo, tick)
             cache.sync()
             if packer.claims.everything():  # else another one is still writing
@@ -90,8 +91,7 @@ class _Packer:
     """What the threads of one process share while they decode."""
 
     def __init__(self, cache: Cache, decode: Decode, threads: int) -> None:
-        self.cache, self.decode = cache, decode
-        self.threads = threads + 1 + threads // 4  # some wait for the disk
+        self.cache, self.decode, self.threads = cache, decode, threads
         self.claims, self.room, self.lock = _Claims(cache.folder), threading.local(), threading.Lock()
         self.failed: dict[int, str] = {}  # for now
         self.reasons: IO[str] = (cache.folder / _REASONS).open("a", encoding="utf-8")
