@@ -1,8 +1,10 @@
 """The packed cache: made as fast as the decoder, read far faster, taken up after a kill, with little memory.
 
-A synthetic folder of JPEGs of 256 pixels, 200 different ones under many names. The decoder alone before and after, the
-cache being made, killed after a quarter and taken up (the making that is timed), the memory that is no map's, and one
-epoch in random order from either.
+A synthetic folder of JPEGs of 256 pixels, 200 different ones under many names. First a making that is killed after a
+quarter and taken up, and the memory that it takes. Then, in turns, the decoder alone on some images and the whole
+making, of which the ratios' medians are told: others on the machine come and go. Then what every run does, a look at
+up to 10,000 images in their order for their mean (from the disk), and epochs in random order: decoding, and from the
+cache (from the system's memory, where that holds it).
 
     python benchmarks/cache.py --count 200000 --folder /data/synthetic
 """
@@ -24,7 +26,8 @@ import numpy as np
 from _record import record
 from PIL import Image
 
-from sartor.data import cache
+from sartor.data import cache, packing
+from sartor.data.augment import statistics
 from sartor.data.decode import in_order, workers
 from sartor.data.files import Decoded, open_files
 from sartor.data.picture import square
@@ -99,11 +102,28 @@ def decoding(paths) -> dict[str, float]:
 
 def epoch(images, count: int, what: str) -> dict[str, float]:
     """In random order, batches of 256."""
-    order = np.random.default_rng(1).permutation(len(images))[:count]
+    rng, whole = np.random.default_rng(1), -(-count // len(images))
+    order = np.concatenate([rng.permutation(len(images)) for _ in range(whole)])[:count]
     watch = Watch()
     for start in range(0, len(order), 256):
         images.pixels(order[start : start + 256])
     return watch.told(what, len(order))
+
+
+def resumed(given, folder: Path, kept: Path) -> tuple[int, int, float]:
+    """How many images were decoded when a making was killed, how many then were to do, and the memory of these."""
+    child = subprocess.Popen(
+        [sys.executable, __file__, "--child", "--folder", str(given.folder), "--count", str(given.count)]
+    )
+    while not (state := list(kept.glob("images/*/states"))) or np.fromfile(state[0], np.uint8).sum() < given.count / 4:
+        time.sleep(0.1)
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    done, todo, memory = int((np.fromfile(state[0], np.uint8) > 0).sum()), [], Memory()
+    memory.start()
+    open_files(list_folder(folder), Wish(SIDE, tick=lambda what, n, total: todo.append(total - n)), 0)
+    memory.stop.set()
+    return done, todo[0] + packing._CHUNK, memory.most
 
 
 def main() -> None:
@@ -111,11 +131,12 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--folder", type=Path, default=Path("runs/cache-benchmark"))
     parser.add_argument("--decoded", type=int, default=1000, help="images that the decoder alone is timed with")
+    parser.add_argument("--rounds", type=int, default=5, help="of the decoder, the making, the decoder")
     parser.add_argument("--name", default="cache")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     cache.LEAST, cache._SHARE = 1, 0.95
-    folder, kept = given.folder / "photos", given.folder / "cache"
+    folder, kept = given.folder / f"photos-{given.count}", given.folder / "cache"
     os.environ["SARTOR_CACHE"] = str(kept)
     if given.child:
         opened(folder)
@@ -123,36 +144,35 @@ def main() -> None:
     paths = list_folder(synthetic(folder, given.count)).paths
     shutil.rmtree(kept, ignore_errors=True)
 
-    before = decoding(paths[: given.decoded])
-    child = subprocess.Popen([sys.executable, __file__, "--child", "--folder", str(given.folder)])
-    while not (state := list(kept.glob("images/*/state"))) or np.fromfile(state[0], np.uint8).sum() < given.count / 4:
-        time.sleep(0.1)
-    child.send_signal(signal.SIGKILL)
-    child.wait()
-    done = int((np.fromfile(state[0], np.uint8) > 0).sum())
-
-    todo: list[int] = []
-    memory, watch = Memory(), Watch()
-    memory.start()
-    images = open_files(list_folder(folder), Wish(SIDE, tick=lambda what, n, total: todo.append(total - n)), 0)
-    told = watch.told("making", given.count - done)  # of all files the names and sizes, of the rest the pixels
-    memory.stop.set()
-    after = decoding(paths[: given.decoded])
-    told |= {name: (before[name] + after[name]) / 2 for name in before}  # others on the machine come and go
+    killed, left, memory = resumed(given, folder, kept)
+    told, shares, by_cores = {}, [], []
+    for _ in range(given.rounds):
+        shutil.rmtree(kept)
+        before, watch = decoding(paths[: given.decoded]), Watch()
+        images = opened(folder)
+        made, after = watch.told("making", given.count), decoding(paths[: given.decoded])
+        told = made | {name: (before[name] + after[name]) / 2 for name in before}
+        shares.append(told["making_images_per_second"] / told["decoder_images_per_second"])
+        by_cores.append(told["decoder_core_ms_per_image"] / told["making_core_ms_per_image"])
     decoded = Decoded(lambda i: square(paths[i], SIDE), (3, SIDE), images.labels, images.class_names,
                       name="decoded", digest="", threads=workers())  # fmt: skip
     told |= epoch(decoded, min(given.count, given.decoded), "epoch_decoding")
-    told |= epoch(images, given.count, "epoch_from_cache")
+    watch = Watch()
+    statistics(images, np.arange(given.count))
+    told |= watch.told("look_for_the_mean", min(given.count, 10_000))
+    told |= epoch(images, 3 * given.count, "epoch_from_cache")
+    again = epoch(decoded, min(given.count, given.decoded), "epoch_decoding")
+    told |= {name: (told[name] + again[name]) / 2 for name in again}
 
     results = {
         "images": given.count, "side": SIDE, "threads": workers(), "load_average": os.getloadavg(), **told,
-        "making_share_of_decoder": told["making_images_per_second"] / told["decoder_images_per_second"],
-        "making_share_of_decoder_by_cores": told["decoder_core_ms_per_image"] / told["making_core_ms_per_image"],
+        "making_share_of_decoder": float(np.median(shares)),
+        "making_share_of_decoder_by_cores": float(np.median(by_cores)),
+        "all_shares": shares, "all_shares_by_cores": by_cores,
         "reading_times_faster": told["epoch_from_cache_images_per_second"] / told["epoch_decoding_images_per_second"],
         "reading_times_faster_by_cores":
             told["epoch_decoding_core_ms_per_image"] / told["epoch_from_cache_core_ms_per_image"],
-        "memory_beyond_the_map_mib": memory.most,
-        "killed_after": done, "left_to_do_then": todo[0] + cache._CHUNK,
+        "memory_beyond_the_map_mib": memory, "killed_after": killed, "left_to_do_then": left,
     }  # fmt: skip
     for name, value in results.items():
         print(f"{name:<40} {value:,.2f}" if isinstance(value, float) else f"{name:<40} {value}")

@@ -19,6 +19,8 @@ def example(hint):
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         return example(args[0])
+    if origin is typing.Literal:
+        return args[0]
     if origin is tuple:
         return tuple(example(a) for a in (args[:1] * 3 if args[-1] is Ellipsis else args))
     if isinstance(origin, type) and issubclass(origin, Mapping):

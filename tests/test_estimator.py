@@ -15,7 +15,10 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import estimator_checks as checks
 
 import sartor
+from sartor.api import estimator
 from sartor.core.errors import BadInput
+from sartor.runs.directory import Run
+from sartor.runs.schema import SplitsFile
 
 SHORT = {
     "params": "150K", "method": "random", "space": "plain", "train": {"epochs": 3, "batch": 16, "augment": "light"},
@@ -82,17 +85,45 @@ def test_what_is_fitted_can_be_stored_and_a_clone_is_not_fitted(fitted):
     assert folder.is_dir()
 
 
-def test_in_a_pipeline_under_cross_validation_on_numbers_of_any_range():
+def test_in_a_pipeline_under_cross_validation_on_numbers_of_any_range(tmp_path, capfd):
+    """Every fold has a folder of its own beside `out`, and nothing is printed."""
     x, y = tiny.arrays(60)
-    made = make_pipeline(FunctionTransformer(lambda rows: rows / 50.0 - 2.0), sartor.SartorClassifier(**SHORT))
+    model = sartor.SartorClassifier(**SHORT, out=tmp_path / "run")
+    made = make_pipeline(FunctionTransformer(lambda rows: rows / 50.0 - 2.0), model)
     found = cross_val_score(made, x.reshape(60, -1), y, cv=2, error_score="raise")
     assert found.shape == (2,)
     assert (found > 0.4).all()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["run", "run-2"]
+    assert len({Run(p).load(SplitsFile).digest for p in tmp_path.iterdir()}) == 2
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_folder_is_taken_by_one_fit_and_goes_on_where_that_was_interrupted(finished, tmp_path):
+    digest = Run(finished.run).load(SplitsFile).digest
+    folder = finished.copy(tmp_path / "run")
+    assert not estimator._free(folder, digest)  # it is finished
+    (folder / "stages.json").unlink()
+    (folder / ".stages.json").unlink()
+    assert not estimator._free(folder, "of other images")
+    assert estimator._free(folder, digest)
+    with Run(folder).locked():
+        assert not estimator._free(folder, digest)  # somebody is at it
+    assert estimator._free(tmp_path / "new", digest)
+    assert not estimator._free(tmp_path / "new", digest)
+
+
+def test_values_of_another_scale_are_refused(fitted):
+    x = tiny.arrays(6)[0]
+    assert np.array_equal(fitted.predict_proba(x.astype(float)), fitted.predict_proba(x))
+    for scaled in (x / 255.0, x * 300.0 + 256, x - 500.0):
+        with pytest.raises(BadInput, match="must have values like those of the training images, 0 to 255, but they"):
+            fitted.predict(scaled)
+    assert fitted.predict(np.zeros((2, 8, 8))).shape == (2,)  # black is black
 
 
 def test_a_folder_that_nobody_asked_for_goes_with_the_classifier():
     made = sartor.SartorClassifier(**SHORT | {"train": {"epochs": 1}})
-    folder = made._folder().parent
+    folder = made._folder("").parent
     assert folder.is_dir()
     del made
     assert not folder.exists()

@@ -1,12 +1,15 @@
-"""Decoded images on the disk: the same as decoded anew, taken up after a kill, and never of files that changed."""
+"""Decoded images on the disk: as decoded anew, taken up after a kill or a power cut, never of files that changed."""
 
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +17,7 @@ import quick
 from PIL import Image
 
 from sartor.data import cache as kept
-from sartor.data import files
+from sartor.data import decode, files, packing, rows
 from sartor.data.files import Mapped, open_files
 from sartor.data.sources.base import Wish
 from sartor.data.sources.folder import list_folder
@@ -40,7 +43,7 @@ def opened(photos, memory=0, seen=None):
 
 @pytest.mark.parametrize("memory", [1, 1 << 60])  # what no memory could hold is written past it
 def test_what_is_kept_equals_what_is_decoded(photos, monkeypatch, memory):
-    monkeypatch.setattr(kept, "machine_memory", lambda: memory)
+    monkeypatch.setattr(rows, "machine_memory", lambda: memory)
     first, again, held = opened(photos), opened(photos), opened(photos, None)
     monkeypatch.setenv("SARTOR_CACHE", "")
     plain, every = opened(photos), np.arange(39)
@@ -59,25 +62,25 @@ def test_what_is_kept_equals_what_is_decoded(photos, monkeypatch, memory):
 
 
 def test_images_of_whole_pages_come_straight_from_the_disk(photos, monkeypatch):
-    monkeypatch.setattr(kept, "machine_memory", lambda: 1)
-    monkeypatch.setattr(kept, "_AT_ONCE", 5 * 3 * 64 * 64)
-    rows, listing, wish = np.random.default_rng(0).permutation(39), list_folder(photos), Wish(64)
-    found = open_files(listing, wish, 0).pixels(rows)
+    monkeypatch.setattr(rows, "machine_memory", lambda: 1)
+    monkeypatch.setattr(rows, "_AT_ONCE", 5 * 3 * 64 * 64)
+    order, listing, wish = np.random.default_rng(0).permutation(39), list_folder(photos), Wish(64)
+    found = open_files(listing, wish, 0).pixels(order)
     monkeypatch.setenv("SARTOR_CACHE", "")
-    assert (found == open_files(listing, wish, 0).pixels(rows)).all()
+    assert (found == open_files(listing, wish, 0).pixels(order)).all()
 
 
 def test_memory_is_used_again_once_nobody_has_it(photos, monkeypatch):
-    monkeypatch.setattr(kept, "_AT_ONCE", 5 * 3 * 16 * 16)  # five images: several threads read a batch
+    monkeypatch.setattr(rows, "_AT_ONCE", 5 * 3 * 16 * 16)  # five images: several threads read a batch
     images, rng, held = opened(photos), np.random.default_rng(0), []
     monkeypatch.setenv("SARTOR_CACHE", "")
     plain = opened(photos)
     for _ in range(20):
-        rows = rng.permutation(39)[:23]
-        held.append((rows, images.pixels(rows)[3:, 1]))  # a part of a batch is a reason to keep all of it
+        order = rng.permutation(39)[:23]
+        held.append((order, images.pixels(order)[3:, 1]))  # a part of a batch is a reason to keep all of it
         places = {part.untyped_storage().data_ptr() for _, part in held}
         assert len(places) == len(held)
-        assert all((part == plain.pixels(rows)[3:, 1]).all() for rows, part in held)
+        assert all((part == plain.pixels(order)[3:, 1]).all() for order, part in held)
         held = held[-3:]
     ever = {part.untyped_storage().data_ptr() for _, part in held}
     for _ in range(10):
@@ -100,41 +103,186 @@ def test_a_file_is_known_by_its_way_from_the_root(path, root):
     assert files._below(Path(path), Path(root)) == os.path.relpath(path, root)
 
 
-def test_nothing_is_decoded_twice(photos, monkeypatch):
+@pytest.fixture
+def decoded(monkeypatch):
+    """The names of the files that are decoded."""
+    seen, square = [], decode.sized
+
+    def spied(path, *rest):
+        seen.append(path.name)
+        return square(path, *rest)
+
+    monkeypatch.setattr(decode, "sized", spied)
+    return seen
+
+
+def same_as_decoded(photos, images, monkeypatch):
+    """Whether images from a cache are those that the folder has now."""
+    with monkeypatch.context() as patch:
+        patch.setenv("SARTOR_CACHE", "")
+        plain = opened(photos)
+    every = np.arange(len(plain))
+    assert images.files == plain.files
+    assert (images.pixels(every) == plain.pixels(every)).all()
+    assert np.array_equal(images.prints().exact, plain.prints().exact)
+    assert images.digest() == plain.digest()
+
+
+def test_nothing_is_decoded_twice(photos, decoded):
     opened(photos)
-
-    def refuse(*arguments):
-        raise AssertionError("decoded again")
-
-    monkeypatch.setattr("sartor.data.files.sized", refuse)
+    assert len(decoded) == 40
     assert len(opened(photos)) == 39
+    assert len(decoded) == 40
 
 
-def test_a_changed_file_makes_another_cache(photos):
+def test_only_what_is_new_or_changed_is_decoded_into_the_same_cache(photos, decoded, monkeypatch):
     before = opened(photos)
-    path = photos / "class0/0.jpg"
-    Image.new("RGB", (30, 30), "red").save(path)
+    place, size = before.kept_in, (before.kept_in / "pixels").stat().st_size
+    Image.new("RGB", (30, 30), "red").save(photos / "class0/0.jpg")
+    Image.new("RGB", (30, 30), "blue").save(photos / "class0/99.jpg")
+    decoded.clear()
     after = opened(photos)
-    assert before.kept_in != after.kept_in
-    where = after.files.index("class0/0.jpg")
-    assert (after.pixels(np.array([where]))[0, 0] > 200).all()
-    assert opened(photos, None).kept_in == after.kept_in
+    assert sorted(decoded) == ["0.jpg", "99.jpg"]
+    assert after.kept_in == place
+    same_as_decoded(photos, after, monkeypatch)
+    assert (before.pixels(np.array([0])) != after.pixels(np.array([0]))).any()  # `before` still has what it opened
+    del before
+    for n in (2, 4, 6):
+        (photos / f"class0/{n}.jpg").unlink()
+    Image.new("RGB", (30, 30), "green").save(photos / "class1/77.jpg")
+    del after
+    same_as_decoded(photos, opened(photos), monkeypatch)
+    assert (place / "pixels").stat().st_size == size + 2 * 3 * 16 * 16  # rows of files that are gone are used again
+    assert [p.name for p in place.parent.iterdir() if p.is_dir()] == [place.name]
+
+
+def test_rows_that_somebody_uses_stay_as_they_are(photos, monkeypatch):
+    images, every = opened(photos), np.arange(39)
+    first = images.pixels(every).clone()
+    for n in range(0, 20, 2):
+        Image.new("RGB", (30, 30), (n, 99, 0)).save(photos / f"class0/{n}.jpg")
+    same_as_decoded(photos, opened(photos), monkeypatch)
+    assert (images.pixels(every) == first).all()
+
+
+def test_a_file_that_could_not_be_read_for_now_is_tried_again(photos, monkeypatch):
+    square, tried = decode.sized, []
+
+    def away(path, *rest):
+        tried.append(path.name)
+        if path.name in ("5.jpg", "6.jpg", "7.jpg"):
+            reasons = {"5.jpg": PermissionError(13, "denied"), "6.jpg": MemoryError(), "7.jpg": OSError(5, "I/O")}
+            with monkeypatch.context() as patch:
+                patch.setattr("PIL.Image.open", lambda *_, **__: (_ for _ in ()).throw(reasons[path.name]))
+                return square(path, *rest)
+        return square(path, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(decode, "sized", away)
+        patch.setattr(packing, "workers", lambda: 1)
+        images = opened(photos)
+        told = {entry.name: entry.reason for entry in images.skipped}
+        assert told.keys() == {f"class1/{n}.jpg" for n in (3, 5, 7)} | {"class0/6.jpg"}
+        assert told["class0/6.jpg"] == "not enough memory to decode it"
+        assert told["class1/5.jpg"] == "no permission to read it"
+        tried.clear()
+        opened(photos)
+        assert sorted(tried) == ["5.jpg", "6.jpg", "7.jpg"]  # and not the one that is broken
+    images = opened(photos)
+    assert [entry.name for entry in images.skipped] == ["class1/3.jpg"]
+    same_as_decoded(photos, images, monkeypatch)
+
+
+def test_several_processes_share_the_work(photos, decoded, monkeypatch):
+    """One has locked a chunk and dies; the others decode the rest meanwhile, and then what it had not."""
+    monkeypatch.setattr(packing, "_CHUNK", 4)
+    code = """
+    import fcntl, sys
+    held = open(sys.argv[1] + "/.claims", "a")
+    fcntl.lockf(held, fcntl.LOCK_EX, 1, 3)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    """
+    listing = list_folder(photos)
+    stamps = [files.stamp(path, listing.root) for path in listing.paths]
+    place = kept.Cache.of(f"{photos}\0photos", stamps, (3, 16, 16))[0].folder  # made, and nothing decoded
+    decoded.clear()
+    child = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code), str(place)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdout.readline() == "ready\n"
+    seen = []
+
+    def watch(done):
+        seen.append(done)
+        if len(decoded) == 36 and child.poll() is None:
+            child.kill()
+            child.wait()
+
+    monkeypatch.setattr(packing, "_TICK", 0.0)
+    images = opened(photos, seen=watch)
+    assert sorted(decoded[36:]) == sorted(p.name for p in list_folder(photos).paths[12:16])
+    assert len(decoded) == 40
+    assert seen == sorted(seen)
+    same_as_decoded(photos, images, monkeypatch)
+
+
+def test_further_processes_help_where_there_are_many_cores(photos, tmp_path, decoded, monkeypatch):
+    for n in range(100, 170):
+        shutil.copy(photos / "class0/0.jpg", photos / f"class0/{n}.jpg")
+    monkeypatch.setattr(packing, "_MANY", 10)
+    monkeypatch.setattr(packing, "_CORES", 1)  # one process for each, with two threads: one chunk of four is left
+    monkeypatch.setattr(packing, "cores", lambda: 2)
+    slow = decode.sized
+
+    def waiting(*given):
+        """Until the other process has decoded something."""
+        (states,) = tmp_path.glob("cache/images/*/states")
+        until = time.monotonic() + 60
+        while not np.fromfile(states, np.uint8).any() and time.monotonic() < until:
+            time.sleep(0.02)
+        return slow(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(decode, "sized", waiting)
+        images = opened(photos)
+    assert len(decoded) < 110
+    same_as_decoded(photos, images, monkeypatch)
+
+
+def test_what_a_power_cut_left_undone_is_done_again(photos, decoded, monkeypatch):
+    images = opened(photos)
+    place, size = images.kept_in, 3 * 16 * 16
+    assert not (place / kept.UNSYNCED).exists()
+    with (place / "pixels").open("r+b") as file:  # marked, and never written
+        file.seek(5 * size)
+        file.write(bytes(4 * size))
+    (place / kept.UNSYNCED).write_text("an earlier boot")
+    del images
+    decoded.clear()
+    images = opened(photos)
+    assert len(decoded) == 4 + 1  # and what was not usable
+    same_as_decoded(photos, images, monkeypatch)
+    assert not (place / kept.UNSYNCED).exists()
 
 
 def test_what_was_killed_in_the_middle_is_taken_up(photos, monkeypatch):
     code = f"""
     import os, signal
     from pathlib import Path
-    from sartor.data import cache, files
+    from sartor.data import cache, decode, files, packing
     from sartor.data.sources.base import Wish
     from sartor.data.sources.folder import list_folder
-    cache.LEAST, cache._CHUNK, count, decode = 10, 4, [0], files.sized
-    def dying(path, side):
+    cache.LEAST, packing._CHUNK, count, square = 10, 4, [0], decode.sized
+    def dying(path, *rest):
         count[0] += 1
         if count[0] == 21:
             os.kill(os.getpid(), signal.SIGKILL)
-        return decode(path, side)
-    files.sized = dying
+        return square(path, *rest)
+    decode.sized = dying
     files.open_files(list_folder(Path({str(photos)!r})), Wish(16), 0)
     """
     died = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], env=quick.environment(), check=False)
@@ -142,19 +290,42 @@ def test_what_was_killed_in_the_middle_is_taken_up(photos, monkeypatch):
     seen = []
     images = opened(photos, seen=seen.append)
     assert 8 < seen[0] <= 40  # some were done before
-    monkeypatch.setenv("SARTOR_CACHE", "")
-    assert (images.pixels(np.arange(39)) == opened(photos).pixels(np.arange(39))).all()
+    same_as_decoded(photos, images, monkeypatch)
 
 
-@pytest.mark.parametrize("reason", ["few files", "no room", "no cache"])
-def test_without_a_cache_images_are_decoded_as_before(photos, tmp_path, monkeypatch, reason):
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [("few files", None), ("no cache", None), ("no room", "more than half: images are decoded again in every epoch"),
+     ("a file in its place", "cannot be written")],
+)  # fmt: skip
+def test_without_a_cache_images_are_decoded_as_before_and_that_is_said(photos, tmp_path, monkeypatch, reason, words):
     if reason == "few files":
         monkeypatch.setattr(kept, "LEAST", 1000)
     elif reason == "no room":
         monkeypatch.setattr(kept, "_SHARE", 0.0)
-    else:
+    elif reason == "no cache":
         monkeypatch.setenv("SARTOR_CACHE", "")
+    else:
+        (tmp_path / "cache").write_text("")
     images = opened(photos)
     assert images.kept_in is None
     assert len(images) == 39
     assert not list(tmp_path.glob("cache/images/*/pixels"))
+    assert [words in note for note in images.notes] == ([True] if words else [])
+
+
+def test_where_there_is_no_room_caches_that_nobody_uses_are_deleted_the_oldest_first(photos, tmp_path, monkeypatch):
+    made = {}
+    for name, age in (("old", 300), ("new", 200), ("used", 400)):
+        shutil.copytree(photos, tmp_path / name / "photos")
+        made[name] = opened(tmp_path / name / "photos")
+        os.utime(made[name].kept_in / ".used", (time.time() - age,) * 2)
+    old, new, used = (made[name].kept_in for name in ("old", "new", "used"))
+    del made["old"], made["new"]
+    room = [10**9, 10**4, 10**4]  # the last one before anything is deleted
+    free = lambda _: SimpleNamespace(free=room.pop() if len(room) > 1 else room[0])  # noqa: E731
+    monkeypatch.setattr(kept.shutil, "disk_usage", free)
+    images = opened(photos)
+    assert images.notes == ["1 older caches in " + str(old.parent) + " were deleted to make room. "]
+    assert (old.exists(), new.exists(), used.exists()) == (False, True, True)
+    assert images.kept_in is not None

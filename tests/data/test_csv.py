@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sartor.core.errors import BadInput, MissingDependency
+from sartor.core.errors import BadInput
 from sartor.core.task import MultiLabel, Task
 from sartor.data.open import open_data
 from sartor.data.split import split
@@ -92,26 +92,3 @@ def test_damaged_files_are_skipped_and_named(tmp_path):
     images = open_data(path)
     assert [entry.name for entry in images.skipped] == ["a/1.png"]
     assert images.labels.tolist() == [[1, 1], [1, 0], [0, 1], [1, 1], [0, 1], [1, 0], [0, 1]]
-
-
-def test_parquet_is_read_as_a_csv_is(tmp_path):
-    arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-    from pyarrow import parquet
-
-    for n in range(8):
-        Image.new("RGB", (12, 12), (30 * n, 9, 9)).save(tmp_path / f"{n}.png")
-    files, labels = [f"{n}.png" for n in range(8)], ["cat" if n % 2 else "dog" for n in range(8)]
-    splits = ["test" if n > 5 else "train" for n in range(8)]
-    parquet.write_table(arrow.table({"file": files, "Label": labels, "split": splits}), tmp_path / "a.parquet")
-    rows = "\n".join(",".join(row) for row in zip(files, labels, splits, strict=True))
-    (tmp_path / "a.csv").write_text(f"file,label,split\n{rows}\n")
-    found, expected = open_data(tmp_path / "a.parquet"), open_data(tmp_path / "a.csv")
-    assert found.digest() == expected.digest()
-    parquet.write_table(arrow.table({"file": files, "labels": [[x, "all"] for x in labels]}), tmp_path / "b.parquet")
-    assert open_data(tmp_path / "b.parquet").class_names == ("all", "cat", "dog")
-
-
-def test_a_parquet_file_needs_its_package_or_must_be_one(tmp_path):
-    (tmp_path / "a.parquet").write_bytes(b"PAR1")
-    with pytest.raises((MissingDependency, BadInput), match=r"sartor\[parquet\]|must be a Parquet file"):
-        open_data(tmp_path / "a.parquet")

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import io
+import pickle
+import sys
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
-from sartor.core.errors import BadInput
+from sartor.core.errors import BadInput, MissingDependency
 from sartor.core.task import MultiLabel, Task
-from sartor.data import files
+from sartor.data import cache, files
 from sartor.data.naming import refuse_code
 from sartor.data.open import open_data
 from sartor.data.sources import items
@@ -189,6 +195,110 @@ def test_a_dictionary_of_hugging_face_splits_keeps_them():
     assert (images.test.tolist(), images.val.tolist()) == ([4, 5], [6, 7])
     with pytest.raises(BadInput, match="must have 'train'"):
         open_data({"test": parts["test"]})
+
+
+def test_a_name_of_hugging_faces_hub_is_fetched_where_its_package_is(tmp_path, monkeypatch):
+    asked = []
+
+    def load_dataset(*words):
+        asked.append(words)
+        if words[0] == "ada/nothing":
+            raise ConnectionError("cannot reach the hub\nmore")
+        return {"train": hugging(PAIRS, ClassLabel(["ant", "bee"]))}
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(MissingDependency, match=r"sartor\[datasets\]"):
+        open_data("hf://datasets/ada/bugs")
+    fake = ModuleType("datasets")
+    fake.load_dataset, fake.__spec__ = load_dataset, ModuleSpec("datasets", None)
+    monkeypatch.setitem(sys.modules, "datasets", fake)
+    for name, words in (("hf://datasets/ada/bugs", ("ada/bugs",)), ("ada/bugs", ("ada/bugs",)),
+                        ("hf://datasets/ada/bugs/small", ("ada/bugs", "small"))):  # fmt: skip
+        assert open_data(name).class_names == ("ant", "bee")
+        assert asked.pop() == words
+    with pytest.raises(BadInput, match=r"ada/nothing must be a folder.*cannot reach the hub. It is fetched once"):
+        open_data("ada/nothing")
+    (tmp_path / "photos").mkdir()
+    with pytest.raises(BadInput, match="neither a name nor an existing path"):
+        open_data("photos/trian")  # a slip in a path is nobody else's business
+    assert asked == [("ada/nothing",)]
+
+
+class Encoded(Dataset):
+    """With the members that give images as they are in their files."""
+
+    def __init__(self, features, rows, decoded=True, mark="a"):
+        super().__init__(features, rows)
+        self.format, self._fingerprint, self.decoded = {"type": None}, mark, decoded
+
+    def cast_column(self, column, feature):
+        assert not feature.decode
+        return Encoded(self.features | {column: feature}, self.rows, False, self._fingerprint + "'")
+
+    def __getitem__(self, index):
+        if isinstance(index, str):
+            return [row[index] for row in self.rows]
+        row = self.rows[index]
+        return row | {"image": Image.open(io.BytesIO(row["image"]["bytes"])) if self.decoded else row["image"]}
+
+
+class Feature:
+    def __init__(self, decode=True):
+        self.decode = decode
+
+
+Feature.__name__ = "Image"
+
+
+def encoded(pairs, mark):
+    rows = []
+    for x, y in pairs:
+        file = io.BytesIO()
+        Image.fromarray(x).save(file, "png")
+        rows.append({"image": {"bytes": file.getvalue(), "path": None}, "label": y})
+    return Encoded({"image": Feature(), "label": ClassLabel(["ant", "bee"])}, rows, mark=mark)
+
+
+@pytest.mark.parametrize("memory", [10, 1 << 40])
+def test_a_data_set_with_a_fingerprint_is_decoded_once_for_all_runs(tmp_path, monkeypatch, memory):
+    monkeypatch.setenv("SARTOR_CACHE", str(tmp_path))
+    monkeypatch.setattr(cache, "LEAST", 5)
+    monkeypatch.setattr(items, "memory_limit", lambda: memory)
+    seen, sized = [], items.sized
+    monkeypatch.setattr(items, "sized", lambda *given: (seen.append(given), sized(*given))[1])
+    first = open_data(encoded(PAIRS, "a"))
+    assert len(seen) == 8
+    again = open_data(encoded(PAIRS, "a"))
+    assert len(seen) == 8
+    for images in (first, again):
+        assert (images.pixels(np.arange(8)).numpy() == WHOLE).all()
+        assert images.labels.tolist() == [0, 1] * 4
+        assert images.kept_in is not None
+    assert first.digest() == again.digest()
+    assert (open_data(encoded(PAIRS[::-1], "b")).pixels(np.arange(8)).numpy() == WHOLE[::-1]).all()
+
+
+def test_a_data_set_that_nothing_tells_from_others_is_decoded_once_for_a_run(tmp_path, monkeypatch):
+    monkeypatch.setenv("SARTOR_CACHE", str(tmp_path))
+    monkeypatch.setattr(cache, "LEAST", 5)
+    monkeypatch.setattr(items, "memory_limit", lambda: 10)
+    asked = []
+
+    class Asked(Torch):
+        def __getitem__(self, index):
+            asked.append(index)
+            return super().__getitem__(index)
+
+    images = open_data(Asked())
+    asked.clear()
+    assert (images.pixels(np.arange(8)).numpy() == WHOLE).all()
+    assert (pickle.loads(pickle.dumps(images)).pixels(np.arange(8)).numpy() == WHOLE).all()
+    assert asked == []
+    assert images.digest() == open_data(Torch()).digest() != open_data(PAIRS[::-1]).digest()
+    (folder,) = (p for p in tmp_path.glob("images/*") if p.is_dir())
+    del images
+    assert not folder.exists()
 
 
 def test_a_reference_to_code_is_called_and_opened(tmp_path, monkeypatch):

@@ -257,7 +257,7 @@ def test_timms_networks_are_had_by_name(monkeypatch):
     origin, net = Origin("timm:written"), edge()
     assert str(origin.into(net, 1000)).endswith("weights from timm's written")
     assert not [a for told in origin.told for a in PLAIN.alike(told)]
-    assert Origin.there("timm:written") == "timm:written"
+    assert Origin.found("timm:written").path == "timm:written"
     (chosen,) = (a for told in Origin("timm:mobilenetv2_100").told for a in PLAIN.alike(told))
     assert PLAIN.describe(chosen) == "mobilenetv2-x1"
     with pytest.raises(BadInput, match="must be a network of timm 0"):
@@ -267,11 +267,16 @@ def test_timms_networks_are_had_by_name(monkeypatch):
         Origin("timm:written")
 
 
-def test_what_cannot_be_had_is_refused_with_what_to_do(monkeypatch):
+def test_what_cannot_be_had_is_refused_with_what_to_do(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "timm", None)
     with pytest.raises(MissingDependency, match=r"pip install 'sartor\[timm\]'"):
         Origin("timm:resnet18")
-    assert Origin.there("timm:resnet18") is None
+    assert Origin.found("timm:resnet18") is None
+    (tmp_path / "timm.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')")
+    monkeypatch.delitem(sys.modules, "timm")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(MissingDependency, match=r"installed, but cannot be imported: operator torchvision.*--upgrade"):
+        Origin("timm:resnet18")
     theirs = tensors(Written()) | {"layer1.0.conv3.weight": torch.zeros(8, 8, 1, 1)}
     with pytest.raises(BadInput, match=r"ResNets of basic blocks, but layer1\.0 is"):
         put(edge(), theirs)

@@ -325,9 +325,10 @@ def whole(run):
     for entry in (compared["own"], *compared["rivals"]):
         entry["costs"] = {"params": 2.0}
     rounds = encode(example(schema.RoundsFile))
-    audit, quantised = (encode(example(k)) for k in (schema.AuditFile, schema.QuantisedFile))
+    audit, quantised, origin = (encode(example(k)) for k in (schema.AuditFile, schema.QuantisedFile, schema.OriginFile))
     files = {"compression.json": compressed, "rounds.json": rounds, "compare.json": compared, "audit.json": audit,
-             "evaluation.json": evaluation(["cat", "dog"]), "quantised.json": quantised}  # fmt: skip
+             "evaluation.json": evaluation(["cat", "dog"]), "quantised.json": quantised,
+             "origin.json": origin}  # fmt: skip
     for name, data in files.items():
         (run.path / name).write_text(json.dumps(data), encoding="utf-8")
     return run

@@ -241,6 +241,20 @@ def test_a_complete_stage_never_runs_again(run):
     assert run.stages()["one"].files == {"a.json": sha256(run.path / "a.json")}
 
 
+def test_a_stage_is_listed_when_its_files_are_on_the_disk(run, monkeypatch):
+    """What a power cut leaves is either no entry, or one whose files are there."""
+    synced = []
+
+    def spied(path):
+        synced.append(path.name)
+        assert not (run.path / "stages.json").exists()
+
+    monkeypatch.setattr("sartor.runs.directory.to_disk", spied)
+    stage(run, "data", ("a.json", "b/c.json"))
+    assert {"a.json", "c.json", run.path.name, "b"} == set(synced)
+    assert "data" in run.stages()
+
+
 def test_a_stage_that_failed_runs_again_and_the_others_stay(run):
     stage(run)
     with pytest.raises(ZeroDivisionError):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
 import weakref
 from collections.abc import Mapping
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -13,8 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sartor.api.result import Result, load
-from sartor.api.run import Amount, Device, Effort, Group, Precision, fit
-from sartor.core.errors import BadInput, require
+from sartor.api.run import Amount, Device, Effort, Group, Precision
+from sartor.core.errors import BadInput, RunError, require
+from sartor.runs.directory import Run
+from sartor.runs.schema import SplitsFile
 
 require("sklearn", "sklearn")
 from sklearn.base import BaseEstimator, ClassifierMixin  # noqa: E402 - the message above says what to install
@@ -28,6 +32,22 @@ if TYPE_CHECKING:
     from sartor.spaces.base import Space
 
 Pixels = NDArray[np.uint8]
+_TAKEN = ".taken"  # a file in the folder of a fit
+
+
+def _free(folder: Path, digest: str) -> bool:
+    """Whether a folder is nobody's, which it then is no more, or holds an unfinished run of the images, left alone."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / "config.toml").exists():
+        with contextlib.suppress(FileExistsError):
+            (folder / _TAKEN).open("x").close()  # several processes fit at a time
+            return True
+    try:
+        run = Run(folder)
+        with run.locked():
+            return not run.done("certificate") and run.load(SplitsFile).digest == digest
+    except RunError:
+        return False
 
 
 class SartorClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
@@ -37,8 +57,10 @@ class SartorClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # 
     or of three colours in its last place, as scikit-learn flattens them. Values of another type than uint8 are scaled
     so that those of the training images span 0 to 255.
 
-    Each `fit` makes a run directory: `out`, or one that lives as long as the classifier; `result_` opens it. What
-    `predict` needs is in `model_`, the bytes of an ONNX file, so that a fitted classifier can be copied and stored.
+    Each `fit` makes a run directory: `out`, or `out-2`, `out-3` where that is another fit's, or, without `out`, one
+    that lives as long as the classifier; `result_` opens it. A fit of the same images that was interrupted goes on.
+    What `predict` needs is in `model_`, the bytes of an ONNX file, so that a fitted classifier can be copied and
+    stored. With `quiet` nothing is printed; the run's log.txt tells the rest.
     """
 
     def __init__(
@@ -87,6 +109,9 @@ class SartorClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # 
         """Search, train and export; a fifth of the images and more is kept aside to decide and to test by."""
         from sartor.data.sources.arrays import from_arrays
         from sartor.deploy.export import deployed_file
+        from sartor.pipeline.options import from_mapping
+        from sartor.pipeline.order import fit
+        from sartor.runs.progress import Reporter
 
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None")
@@ -99,10 +124,14 @@ class SartorClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # 
         self.range_ = (0.0, 255.0) if array.dtype == np.uint8 else (float(array.min()), float(array.max()))
         names = [str(c) for c in self.classes_.tolist()]
         images = from_arrays(self._pixels(array), numbers, classes=names, name="arrays", image=self.image)
-        options = {k: v for k, v in self.get_params(deep=False).items() if k != "out" and v is not None}
-        made = fit(images, out=self._folder(), **options)
-        self.run_, self.certificate_ = made.path, made.certificate
-        self.model_ = deployed_file(made.path).read_bytes()
+        given = {k: v for k, v in self.get_params(deep=False).items() if k not in ("out", "quiet") and v is not None}
+        limits = {name: given.pop(name) for name in ("latency", "params", "macs", "memory") if name in given}
+        values = {"data": images, "budgets": limits | dict(given.pop("budgets", {})), **given}
+        if "start" in values:
+            values["start"] = str(values["start"])
+        self.run_ = fit(from_mapping(values), self._folder(images.digest()), Reporter(silent=self.quiet))
+        self.certificate_ = self.result_.certificate
+        self.model_ = deployed_file(self.run_).read_bytes()
         return self
 
     @property
@@ -149,11 +178,25 @@ class SartorClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # 
         if array.dtype == np.uint8:
             return array
         low, high = self.range_
+        self._check_values(array, low, high)
         return np.rint((array.astype(np.float64).clip(low, high) - low) * (255 / ((high - low) or 1))).astype(np.uint8)
 
-    def _folder(self) -> Path:
+    def _check_values(self, array: NDArray[Any], low: float, high: float) -> None:
+        """Refuse values of another scale than the training images', which would all become about the same."""
+        values = array.astype(np.float64)
+        fractions = low == 0 and high == 255 and values.min() >= 0 and values.max() <= 1 and (values % 1 > 0).any()
+        if fractions or np.mean((values < low) | (values > high)) > 0.5:
+            raise BadInput(
+                f"X must have values like those of the training images, {low:g} to {high:g}, but they range from "
+                f"{values.min():g} to {values.max():g}. Scale them as those were."
+            )
+
+    def _folder(self, digest: str) -> Path:
+        """A folder of this fit's own: a new one, or that of an interrupted fit of the same images."""
         if self.out is not None:
-            return Path(self.out)
+            first = Path(self.out)
+            names = (first.with_name(f"{first.name}-{n}") for n in count(2))
+            return next(folder for folder in chain([first], names) if _free(folder, digest))
         folder = Path(tempfile.mkdtemp(prefix="sartor-"))
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         return folder / "run"

@@ -33,6 +33,8 @@ _INTERRUPTED, _TERMINATED = 130, 143  # 128 and the number of the signal
 # What the system says of a disk or a path that a person gave, and not of a mistake of ours.
 _REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.ENAMETOOLONG)
 
+_DATA = ("A folder with a sub-folder a class; a .zip, .csv, .parquet or .npz; WebDataset, IDX or CIFAR files; "
+         "hf://datasets/owner/name; digits, fashion-mnist.")  # fmt: skip
 Latency = Annotated[list[str] | None, typer.Option(
     "--latency", help="Largest time of one call, e.g. 5ms; of one of several targets NAME=5ms.")]  # fmt: skip
 Params = Annotated[str | None, typer.Option("--params", help="Largest number of parameters, e.g. 2M.")]
@@ -42,8 +44,7 @@ Memory = Annotated[str | None, typer.Option("--memory", help="Largest size of th
 
 @app.command()
 def fit(
-    data: Annotated[str | None, typer.Argument(help="A folder with a sub-folder a class, an .npz file, IDX or CIFAR "
-                                                    "files, or a name: digits, fashion-mnist.")] = None,
+    data: Annotated[str | None, typer.Argument(help=_DATA)] = None,
     latency: Latency = None, params: Params = None, macs: Macs = None, memory: Memory = None, budget: Budgets = None,
     out: Annotated[Path | None, typer.Option(help="The run directory; default runs/NAME.")] = None,
     method: Annotated[str | None, typer.Option(help="The search method: one that `sartor list` names, or "

@@ -91,9 +91,12 @@ def certificate(path: Path, c: Certificate) -> View:
     yield table(("budget", "asked", "predicted", "measured", ""), [_cost(name, e) for name, e in c.costs.items()])
     gap = "not proven optimal" if c.score.gap is None else f"within {c.score.gap:.3g} of the optimum"
     proof = "proven the best by this score" if c.score.proven_optimal else gap
+    files = Files.open(path)
+    never = f" images: {files.origin.told()}" if files.origin else " images never searched on"
     told = {
-        f"test {c.accuracy.metric}": f"{c.accuracy.test:.2f} % on {c.accuracy.test_images} images never searched on",
+        f"test {c.accuracy.metric}": f"{c.accuracy.test:.2f} % on {c.accuracy.test_images}{never}",
         **_without_copies(c),
+        **_started(c),
         **_precision(c),
         "score": f"{c.score.value:.3f} ({c.score.unit}), {proof} by {c.score.solver}",
     }
@@ -102,7 +105,6 @@ def certificate(path: Path, c: Certificate) -> View:
             f"{e.value:.2f} [{e.low:.2f}, {e.high:.2f}]" for e in (c.ranking.kendall, c.ranking.spearman)
         )
         told["ranking"] = f"Kendall {kendall}, Spearman {spearman} on {c.ranking.networks} held-out networks"
-    files = Files.open(path)
     told |= {"architecture": c.string, "time": _spent(files)}
     yield table(("", ""), [*told.items(), *(("note", caution) for caution in cautions(files))])
     for title, name in (
@@ -126,10 +128,22 @@ def _spent(files: Files) -> str:
 
 
 def _without_copies(c: Certificate) -> dict[str, str]:
-    if c.accuracy.unseen is None or c.audit is None:
+    if c.accuracy.unseen is None:
         return {}
-    words = f"{c.accuracy.unseen:.2f} %: {c.audit.leaks} test images equal, or nearly, one that was trained on"
-    return {"without copies": words}
+    return {"without copies": f"{c.accuracy.unseen:.2f} % of the test images that equal none that was trained on"}
+
+
+def _started(c: Certificate) -> dict[str, str]:
+    """What came from elsewhere."""
+    started = c.origin.started if c.origin else None
+    if started is None:
+        return {}
+    share = f"{100 * started.weights / started.of:.0f} % of its weights from {started.source}"
+    if started.elsewhere_accuracy is None or started.fresh_accuracy is None:
+        return {"start": share}
+    both = f"{started.elsewhere_accuracy:.1f} % so, {started.fresh_accuracy:.1f} % fresh"
+    kept = "kept" if started.kept == "elsewhere" else "a fresh start was kept"
+    return {"start": f"{share}: {kept} (after a short training {both})"}
 
 
 def _precision(c: Certificate) -> dict[str, str]:

@@ -67,5 +67,10 @@ def require(module: str, extra: str) -> ModuleType:
     """Import an optional package, or say which extra installs it."""
     try:
         return import_module(module)
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         raise MissingDependency(f"{module} is needed here: pip install 'sartor[{extra}]'.") from error
+    except Exception as error:  # a package may raise anything while it is imported
+        raise MissingDependency(
+            f"{module} is needed here and installed, but cannot be imported: {str(error).strip() or repr(error)}. "
+            f"Install versions that belong together: pip install --upgrade 'sartor[{extra}]'."
+        ) from error

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -20,6 +21,7 @@ from scipy.sparse.csgraph import connected_components
 
 Index = NDArray[np.int64]
 Mask = NDArray[np.bool_]
+Sums = NDArray[np.int16]
 
 LEAST_SIDE = 16  # pixels: below, different images may well look alike
 _FREQUENCIES = 8  # in either direction
@@ -27,6 +29,7 @@ _BITS, _CORRELATION = 7, 0.99  # nearly the same: at most so many signs differ, 
 _MANY, _NEIGHBOURS = 100_000, 2000  # images from which on bands are wider; how many of one band an image is compared to
 _BLANK = 8  # levels of 255: images that differ by no more show nothing
 _AT_ONCE = 1 << 18  # pixels
+_POOLS, _FINE = (8, 4, 2, 1), 20  # rows of large images that are added up; not below so many rows
 _ROOM = threading.local()
 _FLAT, _PLAIN = 2, 0.6  # a smaller step between neighbours is none; with more than this share of none, it is a drawing
 
@@ -35,7 +38,7 @@ _FLAT, _PLAIN = 2, 0.6  # a smaller step between neighbours is none; with more t
 class Prints:
     """What is kept of images to find them again."""
 
-    exact: NDArray[np.uint64]  # a hash of all pixels
+    exact: NDArray[np.uint64]  # a hash that differs where pixels do
     form: NDArray[np.float32]  # (N, 63): the low frequencies, of length 1
     blank: Mask  # of one colour
     plain: Mask  # too little detail to call two of them nearly the same
@@ -43,31 +46,38 @@ class Prints:
     @classmethod
     def of(cls, pixels: NDArray[np.uint8]) -> Prints:
         """Of images (N, C, S, S), so few at a time that what is computed stays in a core's cache."""
-        pixels = np.ascontiguousarray(pixels)
-        many = max(1, _AT_ONCE // pixels.shape[-1] ** 2)
-        return cls.joined([cls._few(pixels[n : n + many]) for n in range(0, max(1, len(pixels)), many)])
+        pixels, side = np.ascontiguousarray(pixels), pixels.shape[-1]
+        pool = next(p for p in _POOLS if side % p == 0 and (p == 1 or side >= _FINE * p))
+        many = max(1, _AT_ONCE * pool // side**2)
+        return cls.joined([cls._few(pixels[n : n + many], pool) for n in range(0, max(1, len(pixels)), many)])
 
     @classmethod
-    def _few(cls, pixels: NDArray[np.uint8]) -> Prints:
+    def _few(cls, pixels: NDArray[np.uint8], pool: int) -> Prints:
         count, channels, side, _ = pixels.shape
-        waves, (total, grey, steps, small) = _waves(side), _room(count, side)
-        total[...] = pixels[:, 0]
-        for channel in range(1, channels):
-            total += pixels[:, channel]  # channel by channel, in small numbers: several times as fast as a sum
+        rows = side // pool
+        total, part, grey, steps, small = _room(count, rows, side)
+        for row in reversed(range(pool)):
+            some = pixels[:, :, row::pool]
+            # Channel by channel, in small numbers: several times as fast as a sum.
+            np.add(some[:, 0], some[:, 1], out=part, dtype=np.int16) if channels > 1 else np.copyto(part, some[:, 0])
+            for channel in range(2, channels):
+                part += some[:, channel]
+            np.copyto(total, part) if row == pool - 1 else np.add(total, part, out=total)
         grey[...] = total
-        columns = waves @ grey
-        exact = [_hash(image, sums) for image, sums in zip(pixels, np.ascontiguousarray(columns[:, 0]), strict=True)]
-        form = (columns @ waves.T).reshape(count, -1)[:, 1:]
+        columns = _waves(rows) @ grey
+        some, sums = np.ascontiguousarray(pixels[:, :, ::pool]), np.ascontiguousarray(columns[:, 0])
+        exact = [_hash(image, sum_) for image, sum_ in zip(some, sums, strict=True)]
+        form = (columns @ _waves(side).T).reshape(count, -1)[:, 1:]
         length = np.linalg.norm(form, axis=1, keepdims=True)
-        blank = np.ptp(total.reshape(count, -1), axis=1) <= _BLANK * channels
+        blank = np.ptp(total.reshape(count, -1), axis=1) <= _BLANK * channels * pool
         for n in np.flatnonzero(blank):  # few: the colours one by one
             flat = pixels[n].reshape(channels, -1)
             blank[n] = (flat.max(1).astype(int) - flat.min(1) <= _BLANK).all()
-        # From every pixel to the next, in one go over all rows; the steps from one row to another count as none at all.
-        np.subtract(total.reshape(-1)[1:], total.reshape(-1)[:-1], out=steps.reshape(-1)[:-1])
+        # From every pixel to the next, in one go over some rows; the steps from one row to another count as none.
+        np.subtract(part.reshape(-1)[1:], part.reshape(-1)[:-1], out=steps.reshape(-1)[:-1])
         np.less(np.abs(steps, out=steps), _FLAT * channels, out=small)
         small[:, :, -1] = False
-        plain = np.array([np.count_nonzero(image) for image in small]) > _PLAIN * side * (side - 1)
+        plain = np.array([np.count_nonzero(image) for image in small]) > _PLAIN * rows * (side - 1)
         return cls(np.array(exact, np.uint64), form / np.maximum(length, channels * 1e-6), blank, blank | plain)
 
     @classmethod
@@ -75,9 +85,28 @@ class Prints:
         """One after another."""
         return cls(*(np.concatenate([getattr(p, name) for p in parts]) for name in cls.__slots__))
 
+    def of_rows(self, rows: Index) -> Prints:
+        """Those of some images."""
+        return Prints(*(getattr(self, name)[rows] for name in self.__slots__))
+
+    def packed(self) -> dict[str, NDArray[np.generic]]:
+        """In 73 bytes an image, to be kept: the low frequencies in 8 bits."""
+        most = np.maximum(np.abs(self.form).max(1, keepdims=True, initial=0), 1e-9)
+        return {"exact": self.exact.view(np.int64), "form": np.rint(self.form * (127 / most)).astype(np.int8),
+                "blank": self.blank, "plain": self.plain}  # fmt: skip
+
+    @classmethod
+    def unpacked(cls, held: Mapping[str, NDArray[np.generic]]) -> Prints:
+        """What was kept."""
+        form = held["form"].astype(np.float32)
+        form /= np.maximum(np.linalg.norm(form, axis=1, keepdims=True), 1e-9)
+        return cls(
+            held["exact"].astype(np.int64).view(np.uint64), form, *(held[n].astype(bool) for n in ("blank", "plain"))
+        )
+
 
 def _hash(image: NDArray[np.uint8], sums: NDArray[np.float32]) -> int:
-    """64 bits: a checksum of the bytes, and one of the columns' sums (whole numbers), which is no function of it."""
+    """64 bits: a checksum of the bytes, of large images of some rows, and one of all columns' sums (whole numbers)."""
     return zlib.crc32(image.data) << 32 | zlib.crc32(sums.data)
 
 
@@ -86,13 +115,13 @@ def _waves(side: int) -> NDArray[np.float32]:
     return np.cos(np.pi * np.outer(np.arange(_FREQUENCIES), np.arange(side) + 0.5) / side).astype(np.float32)
 
 
-def _room(many: int, side: int) -> tuple[NDArray[np.int16], NDArray[np.float32], NDArray[np.int16], Mask]:
+def _room(many: int, rows: int, side: int) -> tuple[Sums, Sums, NDArray[np.float32], Sums, Mask]:
     """Arrays of one thread for sums of colours and the steps between them: fresh memory would take longer than both."""
-    shape = (many, side, side)
+    shape = (many, rows, side)
     if not hasattr(_ROOM, "held") or _ROOM.held[0].shape != shape:
-        _ROOM.held = (np.empty(shape, np.int16), np.empty(shape, np.float32), np.zeros(shape, np.int16),
-                      np.empty(shape, bool))  # fmt: skip
-    held: tuple[NDArray[np.int16], NDArray[np.float32], NDArray[np.int16], Mask] = _ROOM.held
+        _ROOM.held = (np.empty(shape, np.int16), np.empty(shape, np.int16), np.empty(shape, np.float32),
+                      np.zeros(shape, np.int16), np.empty(shape, bool))  # fmt: skip
+    held: tuple[Sums, Sums, NDArray[np.float32], Sums, Mask] = _ROOM.held
     return held
 
 

@@ -214,11 +214,13 @@ def statistics(images: Images, index: Index, most: int = 10_000) -> tuple[tuple[
     chosen = np.asarray(index)[np.linspace(0, len(index) - 1, count).round().astype(np.int64)]
     total = torch.zeros(images.task.channels, dtype=torch.float64)
     square, pixels = total.clone(), 0
-    for start in range(0, count, 512):
-        part = images.pixels(chosen[start : start + 512]).transpose(0, 1).flatten(1).double()
-        total += part.sum(1)
-        square += part.square().sum(1)
-        pixels += part.shape[1]
+    for start in range(0, count, 64):
+        part = images.pixels(chosen[start : start + 64])
+        # The squares of a row of up to 256 pixels add up to less than 2^24, which single precision holds exactly.
+        rows = part.float() if part.shape[-1] <= 256 else part.double()
+        total += rows.sum(3).double().sum((0, 2))
+        square += rows.square_().sum(3).double().sum((0, 2))
+        pixels += part[:, 0].numel()
     mean = total / pixels
     std = (square / pixels - mean.square()).clamp(min=0).sqrt()
     if (std < 1e-3).all():

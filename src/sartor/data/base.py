@@ -59,6 +59,7 @@ class Images(ABC):
     files: Sequence[str] = ()  # the images' names, where they have any
     sizes: NDArray[np.int32] | None = None  # (N, 2), width and height before they were made one size, where known
     kept_in: Path | None = None  # where the decoded images lie for the next run
+    notes: Sequence[str] = ()  # what a person should know of how they were opened
     digest_of: str = "pixels"  # or "files": what `digest` covers, which a reader of the certificate wants to know
 
     def __len__(self) -> int:

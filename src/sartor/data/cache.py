@@ -1,9 +1,10 @@
-"""Decoded images kept on the disk: one memory-mapped file of uint8, made once by several threads, for later runs too.
+"""Decoded images kept on the disk for later runs: one cache a folder of images and side, to which new files are added.
 
-A folder `images/KEY` of the user's cache (SARTOR_CACHE) belongs to a list of files at one side; the key is made of
-their names, sizes and times of change, so that a file that changes makes another. Every image has a state: to do,
-usable or not. It is marked after its pixels are written: what was killed in the middle is taken up from there.
-Nothing in it is needed: deleting the folder costs the time of decoding.
+A folder `images/KEY` of the user's cache (SARTOR_CACHE) belongs to one source of images (a folder, a table, an archive)
+at one side. `files.json` says which file every row holds, by name, size and time of change: what has not changed is
+found again, what is new or has changed gets a free row, and rows of files that are gone become free once nobody uses
+them. Every row has a state: to do, usable or not (`packing` decodes what is to do). Nothing in it is needed: deleting
+the folder costs the time of decoding.
 """
 
 from __future__ import annotations
@@ -12,222 +13,270 @@ import contextlib
 import fcntl
 import hashlib
 import json
-import mmap
 import os
+import platform
 import shutil
-import threading
-import weakref
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sartor.core.errors import BadInput
+from sartor.core.errors import RunError
 from sartor.data.alike import Prints
-from sartor.data.base import Tick
-from sartor.data.decode import in_order, machine_memory, workers
-from sartor.runs.directory import cache_folder
+from sartor.data.rows import Rows
+from sartor.runs.directory import atomic, cache_folder
 
 LEAST = 2000  # files below which decoding again takes no longer than a look
 _SHARE = 0.5  # of the disk's free space that images may take
-_CHUNK = 32  # images that a thread decodes before it marks them
-_AT_ONCE = 4 << 20  # bytes that a thread reads; fewer are read without another
-_FORMAT = 2
-_TO_DO, _USABLE, _UNUSABLE = 0, 1, 2
+_FORMAT = 3
+TO_DO, USABLE, UNUSABLE = 0, 1, 2
+_VERIFIED = 256  # rows that are checked at a time
 Stamp = tuple[str, int, int]  # a file's name, its size, and when it was changed
-Result = tuple[NDArray[np.uint8], tuple[int, int]] | str  # pixels with the size that they had, or why there are none
+Row = NDArray[np.int64]
 
 
+@final
 @dataclass(frozen=True, eq=False)
 class Cache:
-    """The maps of one list of files; rows are the files, usable or not."""
+    """The rows of some files, usable or not: `rows` says which belongs to which file."""
 
     folder: Path
-    pixels: NDArray[np.uint8]  # (N, 3, S, S)
-    state: NDArray[np.uint8]
+    rows: Row
+    pixels: Rows
+    states: NDArray[np.uint8]  # these three of all rows of the cache
     sizes: NDArray[np.int32]
     prints: Prints
+    used: IO[Any] = field(repr=False)  # open for as long as the rows must stay what they are
 
     @classmethod
-    def of(cls, stamps: Sequence[Stamp], side: int) -> Cache | None:
-        """The cache of these files, new or as it was left; None where none is kept, or the disk has no room for one."""
+    def of(cls, source: str, stamps: Sequence[Stamp], shape: tuple[int, ...]) -> tuple[Cache | None, str]:
+        """The cache of these files of a source, new or as it was left; or None, and why, where something is wrong."""
         root = cache_folder("images")
         if root is None or len(stamps) < LEAST:
-            return None
-        sha = hashlib.sha256(repr((_FORMAT, side)).encode())
-        for name, size, changed in stamps:
-            sha.update(os.fsencode(name) + f"\0{size}\0{changed}\0".encode())
-        folder, count = root / sha.hexdigest()[:24], len(stamps)
+            return None, ""
+        folder = root / hashlib.sha256(os.fsencode(f"{_FORMAT}\0{shape}\0{source}")).hexdigest()[:24]
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            if count * 3 * side * side > _SHARE * shutil.disk_usage(folder).free and not (folder / "pixels").exists():
-                return None
-            return cls(folder, *cls._maps(folder, count, side))
-        except OSError:  # a disk that takes no files: the images are decoded again and again
-            return None
+            with held(folder / ".lock"):
+                return cls._of(folder, source, stamps, shape)
+        except (OSError, RunError) as error:
+            return None, f"the cache in {root} cannot be written ({error}): {_EVERY_TIME}"
 
-    @staticmethod
-    def _maps(folder: Path, count: int, side: int) -> tuple[Any, Any, Any, Prints]:
-        def mapped(name: str, kind: Any, *shape: int) -> Any:
+    @classmethod
+    def _of(
+        cls, folder: Path, source: str, stamps: Sequence[Stamp], shape: tuple[int, ...]
+    ) -> tuple[Cache | None, str]:
+        used = (folder / ".used").open("a")
+        os.utime(folder / ".used")
+        known = _Index.load(folder)
+        alone = _alone(used)
+        rows, index = known.placed(stamps, reuse=alone)
+        room, each = folder / "pixels", int(np.prod(shape))
+        taken = room.stat().st_blocks * 512 if room.exists() else 0
+        needed = max(0, len(rows) * each - taken)
+        told = _make_room(folder, needed)
+        if told and needed > _SHARE * shutil.disk_usage(folder).free:
+            if not known.files:
+                shutil.rmtree(folder, ignore_errors=True)
+            return None, told
+        cache = cls.opened(folder, rows, shape, len(index.files), used)
+        if index is not known:
+            free = np.array([n for n, file in enumerate(index.files) if file is None], np.int64) if alone else rows[:0]
+            cache.states[np.union1d(free, index.changed)] = TO_DO
+            _flush(cache.states)  # before a row is said to be another file's
+            cache.pixels.release(free)
+            index.save(folder, source, shape)
+        cache._after_a_power_cut()
+        cache.pixels.reserve(np.sort(rows[cache.states[rows] == TO_DO]))
+        return cache, told
+
+    @classmethod
+    def opened(cls, folder: Path, rows: Row, shape: tuple[int, ...], count: int, used: IO[Any] | None = None) -> Cache:
+        """Some rows of a cache of so many."""
+
+        def mapped(name: str, kind: Any, *more: int) -> Any:
             path = folder / name
-            wanted = count * int(np.prod(shape, dtype=np.int64)) * np.dtype(kind).itemsize
+            wanted = count * int(np.prod(more, dtype=np.int64)) * np.dtype(kind).itemsize
             with path.open("ab") as file:
-                if file.tell() != wanted:  # new, or of a kill while it was made
+                if file.tell() < wanted:  # new, or files were added
                     file.truncate(wanted)
-            return np.memmap(path, kind, "r+", shape=(count, *shape))
+            return np.asarray(np.memmap(path, kind, "r+", shape=(count, *more)))  # in less time than memmap's own
 
+        if used is None:
+            used = (folder / ".used").open("a")
+            fcntl.flock(used, fcntl.LOCK_SH)
         prints = Prints(
             mapped("exact", np.uint64), mapped("form", np.float32, 63), mapped("blank", np.bool_),
             mapped("plain", np.bool_),
         )  # fmt: skip
-        return (
-            mapped("pixels", np.uint8, 3, side, side), mapped("state", np.uint8), mapped("sizes", np.int32, 2), prints,
-        )  # fmt: skip
+        pixels = Rows(folder / "pixels", count, shape)
+        return cls(folder, rows, pixels, mapped("states", np.uint8), mapped("sizes", np.int32, 2), prints, used)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Another process opens the same files."""
-        return _reopened, (self.folder, len(self.state), self.pixels.shape[-1])
+        return Cache.opened, (self.folder, self.rows, self.pixels.shape, self.pixels.count)
 
     @property
     def usable(self) -> NDArray[np.bool_]:
         """Which files are images."""
-        return np.asarray(self.state == _USABLE)
+        return np.asarray(self.states[self.rows] == USABLE)
 
-    def fill(self, decode: Callable[[int], Result], tick: Tick) -> dict[int, str]:
-        """Decode what is still to do; of every file that cannot be used, why. A second process waits for the first."""
-        with self._held():
-            todo, total = np.flatnonzero(self.state == _TO_DO), len(self.state)
-            told, lock, room = self.folder / "unusable.jsonl", threading.Lock(), threading.local()
-            with told.open("a", encoding="utf-8") as log, ThreadPoolExecutor(workers()) as pool:
+    @property
+    def to_do(self) -> NDArray[np.bool_]:
+        """Which files are still to be decoded."""
+        return np.asarray(self.states[self.rows] == TO_DO)
 
-                def work(chunk: NDArray[np.int64]) -> int:
-                    if not hasattr(room, "pixels"):  # fresh memory for every image would take a tenth of the time
-                        room.pixels = _pages((_CHUNK, *self.pixels.shape[1:]))
-                    good: list[int] = []
-                    for i in chunk.tolist():
-                        found = decode(i)
-                        if isinstance(found, str):
-                            with lock:
-                                log.write(json.dumps([i, found]) + "\n")
-                                log.flush()
-                            self.state[i] = _UNUSABLE
-                        else:
-                            room.pixels[i % _CHUNK], self.sizes[i] = found
-                            good.append(i)
-                    if good:
-                        self._write(chunk, room.pixels)
-                        self._describe(good, room.pixels)
-                        self.state[good] = _USABLE
-                    return len(chunk)
+    def sync(self) -> None:
+        """Everything onto the disk, where a power cut leaves it."""
+        self.pixels.sync()
+        for part in (self.sizes, *(getattr(self.prints, name) for name in Prints.__slots__), self.states):
+            _flush(part)
 
-                done, parts = total - len(todo), np.split(todo, np.flatnonzero(np.diff(todo // _CHUNK)) + 1)
-                for count in in_order(pool, work, parts, 4 * workers()):
-                    done += count
-                    tick("decoding images", done, total)
-            lines = told.read_text(encoding="utf-8").splitlines()
-        reasons = {int(i): str(why) for i, why in map(json.loads, lines)}
-        return {int(i): reasons.get(int(i), "cannot be read") for i in np.flatnonzero(self.state == _UNUSABLE)}
-
-    def read(self, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
-        """A copy of some images: read, which takes a fraction of what touching the map's pages would."""
-        each = max(1, _AT_ONCE // int(np.prod(self.pixels.shape[1:])))
-        shape = (len(rows), *self.pixels.shape[1:])
-        out = self._room(shape) if len(rows) > each else np.empty(shape, np.uint8)
-        parts = [slice(n, n + each) for n in range(0, len(rows), each)]
-        if len(parts) > 1:
-            list(self._readers.map(lambda part: self._read(out[part], rows[part]), parts))
-        else:
-            self._read(out, rows)
-        return out
-
-    def _room(self, shape: tuple[int, ...]) -> NDArray[np.uint8]:
-        """Memory of an earlier batch that nobody uses any more: to get fresh memory takes half as long as to read."""
-        held: NDArray[np.uint8] | None = None
-        with contextlib.suppress(IndexError):
-            held = self._spare.pop()
-        if held is None or held.shape != shape:
-            held = _pages(shape)
-        # Whatever is made of this array keeps it alive, as its memory is no array's own.
-        out = np.frombuffer(held.data, np.uint8).reshape(shape)
-        weakref.finalize(out.base, self._spare.append, held).atexit = False
-        return out
-
-    def _read(self, out: NDArray[np.uint8], rows: NDArray[np.int64]) -> None:
-        size, page, file, past = int(np.prod(out.shape[1:])), mmap.PAGESIZE, self._file, self._past
-        held = None  # the whole pages that an image lies in, where they are not its own
-        if past is not None and size % page == out.ctypes.data % page == 0:
-            file = past
-        elif past is not None:
-            file, held = past, _pages((size + 2 * page,))
-        for image, row in zip(out, rows.tolist(), strict=True):
-            before = row * size % page
-            if held is None:
-                missing = size - os.preadv(file, [image.data], row * size)
-            else:
-                whole = held[: -(-(before + size) // page) * page]
-                missing = before + size - os.preadv(file, [whole.data], row * size - before)
-                image[...] = held[before : before + size].reshape(image.shape)
-            if missing > 0:
-                raise BadInput(f"{self.folder} was cut short while it was read. Delete it; images are decoded again.")
-
-    @cached_property
-    def _spare(self) -> deque[NDArray[np.uint8]]:
-        return deque(maxlen=2)
-
-    @cached_property
-    def _readers(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(workers(), thread_name_prefix="read")
-
-    @cached_property
-    def _file(self) -> int:
-        return os.open(self.folder / "pixels", os.O_RDWR)
-
-    @cached_property
-    def _past(self) -> int | None:
-        """The same file past the memory that the system keeps of files, where that would not hold it anyway."""
-        with contextlib.suppress(OSError, AttributeError):  # a system, or a file system, that has no such way
-            if self.pixels.nbytes > machine_memory():
-                file = os.open(self.folder / "pixels", os.O_RDWR | os.O_DIRECT)
-                os.preadv(file, [mmap.mmap(-1, mmap.PAGESIZE)], 0)  # refused where it takes larger pages
-                return file
-        return None
-
-    def _describe(self, rows: list[int], pixels: NDArray[np.uint8]) -> None:
-        """What finds the images of a chunk again."""
-        found = Prints.of(pixels if len(rows) == _CHUNK else pixels[np.array(rows) % _CHUNK])
-        for name in Prints.__slots__:
-            getattr(self.prints, name)[rows] = getattr(found, name)
-
-    def _write(self, rows: NDArray[np.int64], pixels: NDArray[np.uint8]) -> None:
-        """The pixels of a chunk; the rows of those that are none are never read."""
-        for part in np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1):  # neighbours at once
-            first = int(part[0]) % _CHUNK
-            block, where = pixels[first : first + len(part)], int(part[0]) * pixels[0].nbytes
-            whole = where % mmap.PAGESIZE == block.nbytes % mmap.PAGESIZE == 0
-            file = self._past if whole and self._past is not None else self._file
-            if os.pwrite(file, block.data, where) != block.nbytes:
-                raise BadInput(f"the disk of {self.folder} is full. Make room, or set SARTOR_CACHE to another folder.")
-
-    @contextlib.contextmanager
-    def _held(self) -> Iterator[None]:
-        with (self.folder / ".lock").open("a") as handle:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            yield
+    def _after_a_power_cut(self) -> None:
+        """Rows may be marked whose pixels never came to the disk: those that are not what was described are to do."""
+        told = self.folder / UNSYNCED
+        if not told.is_file() or told.read_text() == boot():
+            return
+        marked = np.flatnonzero(self.states != TO_DO)
+        for rows in np.split(marked, range(_VERIFIED, len(marked), _VERIFIED)):
+            found = Prints.of(self.pixels.read(rows))
+            sound = (found.exact == self.prints.exact[rows]) & (self.sizes[rows] > 0).all(1)
+            self.states[rows[~sound]] = TO_DO
+            for name in ("form", "blank", "plain"):
+                getattr(self.prints, name)[rows] = getattr(found, name)
+        self.sync()
+        told.unlink(missing_ok=True)
 
 
-def _reopened(folder: Path, count: int, side: int) -> Cache:
-    return Cache(folder, *Cache._maps(folder, count, side))
+def _flush(array: NDArray[Any]) -> None:
+    """What was written into a map, onto the disk."""
+    assert isinstance(array.base, np.memmap)
+    array.base.flush()
 
 
-def _pages(shape: tuple[int, ...]) -> NDArray[np.uint8]:
-    """Memory in whole pages, large ones where there are any: to touch it first takes a fraction of the time."""
-    held = mmap.mmap(-1, int(np.prod(shape)), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        held.madvise(mmap.MADV_HUGEPAGE)
-    return np.frombuffer(held, np.uint8).reshape(shape)
+_EVERY_TIME = "images are decoded again in every epoch"
+UNSYNCED = "unsynced"  # a file that is there while rows are written, with the boot that they are written in
+
+
+def boot() -> str:
+    """The machine's present run, where the system tells: what was written in an earlier one may not be on the disk."""
+    with contextlib.suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return platform.node()
+
+
+@dataclass(frozen=True)
+class _Index:
+    """Which file every row holds; None where it is free. `changed` are rows that hold another one than before."""
+
+    files: Sequence[Stamp | None]
+    digest: str | None = None  # of a listing whose files are the rows in order, with none beside them
+    changed: Row = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    @classmethod
+    def load(cls, folder: Path) -> _Index:
+        """Of a folder; empty where there is none, or none that can be read."""
+        try:
+            held = json.loads((folder / "files.json").read_bytes())
+            stamps = zip(held["names"], held["sizes"], held["changed"], strict=True)
+            return cls([None if name is None else (name, size, time) for name, size, time in stamps], held["digest"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return cls(())
+
+    def placed(self, stamps: Sequence[Stamp], reuse: bool) -> tuple[Row, _Index]:
+        """A row for every file; rows of files that are gone are free, and used for others, where that is allowed."""
+        digest = _digest(stamps)
+        if digest == self.digest:
+            return np.arange(len(stamps)), self
+        place = {stamp: row for row, stamp in enumerate(self.files) if stamp is not None}
+        rows = np.array([place.get(stamp, -1) for stamp in stamps], np.int64)
+        files = list(self.files)
+        if reuse:
+            kept = set(rows.tolist())
+            files = [file if row in kept else None for row, file in enumerate(files)]
+        free = iter([row for row, file in enumerate(files) if file is None] if reuse else [])
+        changed = np.flatnonzero(rows < 0)
+        for n in changed.tolist():
+            if stamps[n] in place:  # named twice
+                rows[n] = place[stamps[n]]
+                continue
+            rows[n] = place[stamps[n]] = row = next(free, len(files))
+            files[row : row + 1] = [stamps[n]]
+        whole = len(rows) == len(files) and bool((rows == np.arange(len(files))).all())
+        if files == list(self.files) and not whole:
+            return rows, self
+        return rows, _Index(files, digest if whole else None, np.unique(rows[changed]))
+
+    def save(self, folder: Path, source: str, shape: tuple[int, ...]) -> None:
+        """Whole, and onto the disk, or not at all."""
+        columns = zip(*((file or (None, 0, 0)) for file in self.files), strict=True)
+        names, sizes, changed = map(list, columns)
+        held = {"format": _FORMAT, "source": source, "shape": list(shape), "digest": self.digest, "names": names,
+                "sizes": sizes, "changed": changed}  # fmt: skip
+        with atomic(folder / "files.json") as tmp, tmp.open("w", encoding="utf-8") as file:
+            json.dump(held, file)  # names that are no UTF-8 are escaped
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def names(folder: Path) -> tuple[str, tuple[int, ...], list[str | None]]:
+    """The source of a cache, the shape of its images, and the file of every row."""
+    held = json.loads((folder / "files.json").read_bytes())
+    return held["source"], tuple(held["shape"]), held["names"]
+
+
+def _digest(stamps: Sequence[Stamp]) -> str:
+    sha = hashlib.sha256()
+    for name, size, changed in stamps:
+        sha.update(os.fsencode(name) + f"\0{size}\0{changed}\0".encode())
+    return sha.hexdigest()
+
+
+@contextlib.contextmanager
+def held(lock: Path) -> Iterator[None]:
+    """A lock that other processes wait for."""
+    with lock.open("a") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def _alone(used: IO[Any]) -> bool:
+    """Whether no other process uses a cache, which this one then does."""
+    try:
+        fcntl.flock(used, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        alone = True
+    except OSError:
+        alone = False
+    fcntl.flock(used, fcntl.LOCK_SH)
+    return alone
+
+
+def _make_room(folder: Path, needed: int) -> str:
+    """Delete caches of other images, those not used for the longest first, until so many bytes fit; what was done."""
+    deleted = []
+    others = [path for path in folder.parent.iterdir() if path.is_dir() and path != folder]
+    for other in sorted(others, key=_last_use):
+        if needed <= _SHARE * shutil.disk_usage(folder).free:
+            break
+        with contextlib.suppress(OSError), (other / ".used").open("a") as used:
+            fcntl.flock(used, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(other)
+            deleted.append(other.name)
+    free = shutil.disk_usage(folder).free
+    gone = f"{len(deleted)} older caches in {folder.parent} were deleted to make room. " if deleted else ""
+    if needed <= _SHARE * free:
+        return gone
+    return (
+        f"{gone}The decoded images would take {needed / 1e9:.1f} GB of the {free / 1e9:.1f} GB that are free in "
+        f"{folder.parent}, more than half: {_EVERY_TIME}. Make room, or set SARTOR_CACHE to another folder"
+    )
+
+
+def _last_use(folder: Path) -> float:
+    for name in (".used", ""):
+        with contextlib.suppress(OSError):
+            return (folder / name).stat().st_mtime
+    return 0.0

@@ -8,18 +8,50 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
-from sartor.data.picture import formats
+from sartor.data.archive import BROKEN, Inside
+from sartor.data.picture import Unusable, formats, sized
 
 # Photographs that Pillow cannot read: they are named as skipped, where other foreign files are passed over.
 FOREIGN = frozenset({".heic", ".heif", ".jxl", ".svg", ".raw", ".cr2", ".cr3", ".nef", ".arw", ".dng", ".orf", ".rw2"})
 T = TypeVar("T")
 R = TypeVar("R")
+File = Path | Inside
+Decoded = tuple[NDArray[np.uint8], tuple[int, int]]  # pixels, with the width and height that they had
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Why a file has no pixels; `passing` where it may have some another time."""
+
+    why: str
+    passing: bool = False
+
+
+def attempt(file: File, side: int, channels: int = 3, out: NDArray[np.uint8] | None = None) -> Decoded | Failed:
+    """A file's pixels, into `out` where that is given; or why there are none."""
+    try:
+        return sized(readable(file), side, channels, out)
+    except Unusable as error:
+        return Failed(str(error), error.passing)
+
+
+def readable(file: File) -> Path | io.BytesIO:
+    """What a decoder opens."""
+    if not isinstance(file, Inside):
+        return file
+    try:
+        return io.BytesIO(file.read())
+    except BROKEN as error:
+        raise Unusable(f"damaged: {error}", isinstance(error, OSError) and error.errno is not None) from error
 
 
 @cache
@@ -49,9 +81,14 @@ def is_image(path: Path) -> bool:
         return False
 
 
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def workers() -> int:
     """Threads for decoding: Pillow lets other threads run while it decodes."""
-    return max(1, min(16, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1))
+    return max(1, min(16, cores()))
 
 
 def machine_memory() -> int:

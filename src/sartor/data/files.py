@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, final
@@ -26,20 +25,20 @@ from torch import Tensor
 from sartor.core.errors import BadInput
 from sartor.core.task import Labels
 from sartor.data.alike import Prints
-from sartor.data.archive import BROKEN, Inside
+from sartor.data.archive import Inside
 from sartor.data.base import Images, Index, Skipped, Tick, shown
-from sartor.data.cache import Cache, Result, Stamp
-from sartor.data.decode import in_order, machine_memory, shorter_side, workers
+from sartor.data.cache import Cache, Stamp
+from sartor.data.decode import Failed, File, attempt, in_order, machine_memory, readable, shorter_side, workers
 from sartor.data.labels import counts, task_for
-from sartor.data.picture import Unusable, sized, square
+from sartor.data.packing import fill
+from sartor.data.picture import Unusable, square
 from sartor.data.sources.arrays import LEAST_SIDE, Arrays, room
 from sartor.data.sources.base import SIDES, Wish
 from sartor.data.split import check_counts
 
 _MEMORY_SHARE = 0.25  # of the physical memory that decoded images may take
-_HEADERS = 2000  # files whose size is looked at to choose the image side
+_HEADERS = 500  # files whose size is looked at to choose the image side
 Mask = NDArray[np.bool_]
-File = Path | Inside
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +53,7 @@ class Listing:
     skipped: list[Skipped]
     test: Mask | None = None
     val: Mask | None = None
+    stamps: Sequence[Stamp] = ()  # of the files, asked for once
 
     def check(self, whole: bool = False) -> None:
         """Refuse what cannot be split, as early as it is known; of what stays `whole` any image will do."""
@@ -73,9 +73,12 @@ class Listing:
 
     def only(self, keep: Mask, skipped: list[Skipped]) -> Listing:
         """Without the files that could not be used."""
+        if keep.all():
+            return replace(self, skipped=skipped)
         paths = [path for path, kept in zip(self.paths, keep, strict=True) if kept]
+        stamps = [stamp for stamp, kept in zip(self.stamps, keep, strict=True) if kept]
         test, val = (None if mask is None else mask[keep] for mask in self.marks().values())
-        return replace(self, paths=paths, labels=self.labels[keep], skipped=skipped, test=test, val=val)
+        return replace(self, paths=paths, labels=self.labels[keep], skipped=skipped, test=test, val=val, stamps=stamps)
 
     def marks(self) -> dict[str, Mask | None]:
         """Which files are for one split only."""
@@ -88,11 +91,12 @@ class Mapped(Images):
 
     def __init__(
         self, cache: Cache, rows: Index, labels: Labels, class_names: Sequence[str], *, name: str, digest: str,
-        test: Index | None, val: Index | None, skipped: Sequence[Skipped], native: int, files: Sequence[str],
+        test: Index | None, val: Index | None, native: int, skipped: Sequence[Skipped] = (), files: Sequence[str] = (),
+        digest_of: str = "files",
     ) -> None:  # fmt: skip
         self.name, self.labels, self.class_names, self.skipped = name, labels, tuple(class_names), tuple(skipped)
-        self.task = task_for(labels, class_names, cache.pixels.shape[-1], 3)
-        self.test, self.val, self.native, self.digest_of = test, val, native, "files"
+        self.task = task_for(labels, class_names, cache.pixels.shape[-1], cache.pixels.shape[0])
+        self.test, self.val, self.native, self.digest_of = test, val, native, digest_of
         self.files, self.sizes, self.kept_in = files, np.asarray(cache.sizes[rows]), cache.folder
         self._cache, self._rows, self._digest = cache, rows, digest
         self._copies: dict[torch.device, Tensor] = {}
@@ -103,7 +107,7 @@ class Mapped(Images):
 
     def pixels(self, index: Index) -> Tensor:
         """A copy of the images at `index`."""
-        return torch.from_numpy(self._cache.read(self._rows[index]))
+        return torch.from_numpy(self._cache.pixels.read(self._rows[index]))
 
     def resident(self, device: str | torch.device) -> Tensor | None:
         """All pixels on a GPU that has room for them, copied there once."""
@@ -111,7 +115,7 @@ class Mapped(Images):
         if device.type == "cpu":
             return None
         if device not in self._copies:
-            shape = (len(self), *self._cache.pixels.shape[1:])
+            shape = (len(self), *self._cache.pixels.shape)
             if not room(device, int(np.prod(shape, dtype=np.int64))):
                 return None
             whole = torch.empty(shape, dtype=torch.uint8, device=device)
@@ -123,8 +127,7 @@ class Mapped(Images):
 
     def prints(self) -> Prints:
         """As they were taken when the images were decoded."""
-        held = self._cache.prints
-        return Prints(*(np.asarray(getattr(held, name)[self._rows]) for name in Prints.__slots__))
+        return self._cache.prints.of_rows(self._rows)
 
     def digest(self) -> str:
         """Of names, sizes and labels."""
@@ -184,7 +187,9 @@ def open_files(listing: Listing, wish: Wish, memory: int | None = None) -> Image
         native = _native(listing)
         side = wish.image if wish.image is not None else photo_side(native, wish.largest)
         keep = len(listing.paths) * 3 * side * side <= (memory if memory is not None else memory_limit())
-        cache = Cache.of([stamp(path, listing.root) for path in listing.paths], side)
+        listing = replace(listing, stamps=[stamp(path, listing.root) for path in listing.paths])
+        source = f"{os.path.abspath(listing.root)}\0{listing.name}"
+        cache, note = Cache.of(source, listing.stamps, (3, side, side))
         read, usable = (
             _decode_all(listing, side, keep, wish.tick)
             if cache is None
@@ -193,14 +198,21 @@ def open_files(listing: Listing, wish: Wish, memory: int | None = None) -> Image
         usable.check(wish.whole)
     marks = {name: None if mask is None else np.flatnonzero(mask) for name, mask in usable.marks().items()}
     about: dict[str, Any] = {"name": usable.name, "skipped": usable.skipped, "native": native, **marks}
-    about |= {"files": [shown(_below(p, usable.root)) for p in usable.paths], "sizes": read.sizes}
+    about |= {"files": [shown(name) for name, _, _ in usable.stamps], "sizes": read.sizes}
+    images = _images(usable, side, read, cache, about)
+    images.notes = [note] if note else []
+    return images
+
+
+def _images(usable: Listing, side: int, read: _Read, cache: Cache | None, about: dict[str, Any]) -> Images:
+    """In memory where they are, else in the cache where there is one, else decoded again and again."""
     if read.pixels is not None:
         held = Arrays(torch.from_numpy(read.pixels), usable.labels, usable.class_names, **about)
         held.kept_in = None if cache is None else cache.folder
         return held
     if cache is not None:
         del about["sizes"]
-        rows, digest = np.flatnonzero(cache.usable), _digest(usable, side)
+        rows, digest = read.rows, _digest(usable, side)
         return Mapped(cache, rows, usable.labels, usable.class_names, digest=digest, **about)
     return Decoded(
         partial(_decode_again, usable.paths, side), (3, side), usable.labels, usable.class_names,
@@ -223,36 +235,20 @@ def _below(path: File, root: Path) -> str:
     return whole[len(top) :] if plain else os.path.relpath(whole, root)
 
 
-def _readable(path: File) -> Path | io.BytesIO:
-    """What a decoder opens."""
-    if not isinstance(path, Inside):
-        return path
-    try:
-        return io.BytesIO(path.read())
-    except BROKEN as error:
-        raise Unusable(f"damaged: {error}") from error
-
-
 def _cached(listing: Listing, side: int, keep: bool, cache: Cache, tick: Tick) -> tuple[_Read, Listing]:
     """The same as `_decode_all`, with what was decoded before from the disk."""
-    failed = cache.fill(lambda i: _attempt(listing.paths[i], side), tick)
-    skipped = [Skipped(shown(_below(listing.paths[i], listing.root)), why) for i, why in failed.items()]
+    on_disk = not any(isinstance(path, Inside) for path in listing.paths[:1])
+    failed = fill(cache, lambda i, out: attempt(listing.paths[i], side, 3, out), tick, helped=on_disk)
+    skipped = [Skipped(shown(listing.stamps[i][0]), why) for i, why in sorted(failed.items())]
     _check_most(listing, len(listing.paths) - len(failed), [*listing.skipped, *skipped])
-    rows, usable = np.flatnonzero(cache.usable), listing.only(cache.usable, [*listing.skipped, *skipped])
-    pixels = cache.read(rows) if keep else None
-    return _Read(pixels, None, np.asarray(cache.sizes[rows])), usable
-
-
-def _attempt(path: File, side: int) -> Result:
-    try:
-        return sized(_readable(path), side)
-    except Unusable as error:
-        return str(error)
+    rows, usable = cache.rows[cache.usable], listing.only(cache.usable, [*listing.skipped, *skipped])
+    pixels = cache.pixels.read(rows) if keep else None
+    return _Read(pixels, None, np.asarray(cache.sizes[rows]), rows), usable
 
 
 def _decode_again(paths: Sequence[File], side: int, i: int) -> NDArray[np.uint8]:
     try:
-        return square(_readable(paths[i]), side)
+        return square(readable(paths[i]), side)
     except Unusable as error:  # it was readable when the files were opened
         raise BadInput(
             f"{shown(paths[i])} must stay as it was while Sartor runs, but now: {error}. Restore the file, "
@@ -263,8 +259,7 @@ def _decode_again(paths: Sequence[File], side: int, i: int) -> NDArray[np.uint8]
 def _digest(listing: Listing, side: int) -> str:
     """sha256 over the names, sizes and labels of the files: reading many gigabytes again would take too long."""
     sha = hashlib.sha256(repr((side, listing.class_names)).encode())
-    for path, label in zip(listing.paths, listing.labels.tolist(), strict=True):
-        name, size, _ = stamp(path, listing.root)
+    for (name, size, _), label in zip(listing.stamps, listing.labels.tolist(), strict=True):
         sha.update(os.fsencode(name) + f"\0{size}\0{label}\0".encode())
     return sha.hexdigest()
 
@@ -285,7 +280,7 @@ def _native(listing: Listing) -> int:
 
 def _side(path: File) -> int | None:
     try:
-        return shorter_side(_readable(path))
+        return shorter_side(readable(path))
     except Unusable:
         return None
 
@@ -297,6 +292,7 @@ class _Read:
     pixels: NDArray[np.uint8] | None
     prints: Prints | None
     sizes: NDArray[np.int32]
+    rows: Index = field(default_factory=lambda: np.zeros(0, np.int64))  # of the cache
 
 
 def _decode_all(listing: Listing, side: int, keep: bool, tick: Tick) -> tuple[_Read, Listing]:
@@ -306,14 +302,14 @@ def _decode_all(listing: Listing, side: int, keep: bool, tick: Tick) -> tuple[_R
     prints: list[Prints] = []
     sizes = np.zeros((total, 2), np.int32)
 
-    def attempt(path: File) -> tuple[NDArray[np.uint8] | Prints, tuple[int, int]] | str:
-        found = _attempt(path, side)
-        return found if isinstance(found, str) or keep else (Prints.of(found[0][None]), found[1])
+    def look(path: File) -> tuple[NDArray[np.uint8] | Prints, tuple[int, int]] | Failed:
+        found = attempt(path, side)
+        return found if isinstance(found, Failed) or keep else (Prints.of(found[0][None]), found[1])
 
     with ThreadPoolExecutor(workers()) as pool:
-        for k, (path, result) in enumerate(zip(listing.paths, in_order(pool, attempt, listing.paths), strict=True)):
-            if isinstance(result, str):
-                skipped.append(Skipped(shown(_below(path, listing.root)), result))
+        for k, (path, result) in enumerate(zip(listing.paths, in_order(pool, look, listing.paths), strict=True)):
+            if isinstance(result, Failed):
+                skipped.append(Skipped(shown(_below(path, listing.root)), result.why))
             else:
                 kept, sizes[good] = result
                 if isinstance(kept, Prints):

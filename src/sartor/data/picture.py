@@ -42,7 +42,14 @@ _ONE_LARGE = threading.Lock()
 
 
 class Unusable(Exception):
-    """A file that is meant to be an image and cannot be used; the message is the reason."""
+    """A file that is meant to be an image and cannot be used; the message is the reason.
+
+    `passing` where the reason is the machine's and not the file's: no permission, no memory, a disk that is away.
+    """
+
+    def __init__(self, reason: str, passing: bool = False) -> None:
+        super().__init__(reason)
+        self.passing = passing
 
 
 @cache
@@ -57,20 +64,23 @@ def square(path: Path | io.BytesIO, side: int, channels: int = 3) -> NDArray[np.
     return sized(path, side, channels)[0]
 
 
-def sized(path: Path | io.BytesIO, side: int, channels: int = 3) -> tuple[NDArray[np.uint8], tuple[int, int]]:
-    """The same, and the width and height that it has in the file."""
+def sized(
+    path: Path | io.BytesIO, side: int, channels: int = 3, out: NDArray[np.uint8] | None = None
+) -> tuple[NDArray[np.uint8], tuple[int, int]]:
+    """The same, and the width and height that it has in the file; into `out`, where that is given."""
     try:
         with Image.open(path, formats=formats()) as image:
             size = image.size
-            return fitted(image, side, channels), size
+            return fitted(image, side, channels, out), size
     except Unusable:
         raise
     except Exception as error:  # a decoder that meets damaged bytes may raise anything
-        raise Unusable(_reason(error, path)) from error
+        machines = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno is not None)
+        raise Unusable(_reason(error, path), machines) from error
 
 
-def fitted(image: Image.Image, side: int, channels: int = 3) -> NDArray[np.uint8]:
-    """An opened picture as uint8 (channels, side, side)."""
+def fitted(image: Image.Image, side: int, channels: int = 3, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
+    """An opened picture as uint8 (channels, side, side), into `out`, where that is given."""
     _check_size(image)
     turn = _turn(image)
     image.draft(None, (2 * side, 2 * side))  # JPEG: decode at a fraction, still at least twice the target
@@ -79,12 +89,13 @@ def fitted(image: Image.Image, side: int, channels: int = 3) -> NDArray[np.uint8
         small = _scaled(_flat(image), side)
     if turn is not None:
         small = small.transpose(turn)
+    planes = np.empty((channels, side, side), np.uint8) if out is None else out
     if channels != 3:
-        return np.asarray(small.convert("L"), np.uint8)[None]
-    planes = np.empty((3, side * side), np.uint8)
+        planes[0] = np.asarray(small.convert("L"), np.uint8)
+        return planes
     for plane, colour in zip(planes, "RGB", strict=True):  # half the time of an array of all, transposed
-        plane[:] = np.frombuffer(small.tobytes("raw", colour), np.uint8)
-    return planes.reshape(3, side, side)
+        plane[...] = np.frombuffer(small.tobytes("raw", colour), np.uint8).reshape(side, side)
+    return planes
 
 
 def classify(images: Iterable[str | Path], model: str | Path | None = None) -> list[dict[str, Any]]:
@@ -171,6 +182,8 @@ def _reason(error: Exception, path: Path | io.BytesIO) -> str:
     """A short reason without the path, which is named beside it."""
     if isinstance(error, PermissionError):
         return "no permission to read it"
+    if isinstance(error, MemoryError):
+        return "not enough memory to decode it"
     if isinstance(error, (Image.DecompressionBombError, Image.DecompressionBombWarning)):
         return f"too large: more than {MOST_PIXELS // 10**6} million pixels"
     if isinstance(error, UnidentifiedImageError):

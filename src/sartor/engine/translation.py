@@ -93,28 +93,31 @@ def timms(held: Tensors) -> bool:
 
 def put(net: nn.Module, held: Tensors, classifier: bool = False) -> tuple[int, int]:
     """Give a network timm's weights where it has a place for them: how many, and how many tensors only in part."""
-    return give(net, _theirs(held), classifier)
+    return give(net, by_parts(held), classifier)
 
 
 @torch.no_grad()
-def give(net: nn.Module, theirs: Body[Theirs], classifier: bool = False, counted: bool = False) -> tuple[int, int]:
-    """The same with any network's parts; where they are only `counted`, nothing is changed.
+def give(net: nn.Module, theirs: Body[Theirs], classifier: bool = False) -> tuple[int, int]:
+    """The same with any network's parts.
 
     The classifier stays as it is unless it is asked for, and so does a head whose stages are not all there.
     """
-    ours = _ours(net)
-    stages = _side_by_side(theirs.stages, len(ours.stages))
-    found = [_layers(ours.stem, theirs.stem, counted)]
-    for mine, known in zip(ours.stages, stages, strict=False):
-        for b, block in enumerate(mine):
-            if b < len(known):
-                found.append(_layers(block, known[b], counted))
-            elif not counted:
-                _silence(block)
-    if len(ours.stages) >= len(stages):
-        head = {n: t for n, t in theirs.head.items() if classifier or n != "classifier"}
-        found.append(_layers(ours.head, head, counted))
-    return sum(many for many, _ in found), sum(parts for _, parts in found)
+    weights = sliced = 0
+    for mine, given in _pairs(_ours(net), theirs, classifier):
+        many = _give(mine, given.to(mine))
+        weights += many * isinstance(mine, nn.Parameter)
+        sliced += many < mine.numel()
+    ours = _ours(net).stages
+    for blocks, known in zip(ours, _side_by_side(theirs.stages, len(ours)), strict=False):
+        for block in blocks[len(known) :]:
+            _silence(block)
+    return weights, sliced
+
+
+def fitting(net: nn.Module, theirs: Body[Theirs]) -> int:
+    """How many weights that would give, without giving them."""
+    pairs = _pairs(_ours(net), theirs, False)
+    return sum(_fits(mine, given) for mine, given in pairs if isinstance(mine, nn.Parameter))
 
 
 def parts(net: nn.Module, held: Tensors) -> Body[Theirs] | None:
@@ -136,7 +139,9 @@ def parts(net: nn.Module, held: Tensors) -> Body[Theirs] | None:
 # reading -----------------------------------------------------------------------------------------
 
 
-def _theirs(held: Tensors) -> Body[Theirs]:
+def by_parts(held: Tensors) -> Body[Theirs]:
+    """Timm's tensors by the parts that they play."""
+
     def of(name: str) -> Tensors:
         inside = ("weight", "bias", "running_mean", "running_var") if name else ()
         return {n: held[f"{name}.{n}"] for n in inside if f"{name}.{n}" in held}
@@ -262,19 +267,27 @@ def _silence(block: dict[str, Ours]) -> None:
             nn.init.zeros_(norm.get_parameter("weight"))
 
 
-def _layers(ours: Mapping[str, Ours], theirs: Mapping[str, Theirs], counted: bool) -> tuple[int, int]:
-    """All parts that both have: how many weights, and how many tensors in part."""
-    weights = parts = 0
-    for name in ours.keys() & theirs.keys():
-        for modules in ours[name]:
-            for module, held in zip(modules, theirs[name], strict=True):
-                for inside, given in held.items():
-                    mine: Tensor | None = getattr(module, inside, None)
-                    if mine is not None:
-                        many = _common(mine, given) if counted else _give(mine, given.to(mine))
-                        weights += many * isinstance(mine, nn.Parameter)
-                        parts += many < mine.numel()
-    return weights, parts
+def _pairs(ours: Body[Ours], theirs: Body[Theirs], classifier: bool) -> Iterator[tuple[Tensor, Tensor]]:
+    """Every tensor of ours that has one of theirs for it, with that one."""
+    stages = _side_by_side(theirs.stages, len(ours.stages))
+    found = [(ours.stem, theirs.stem)]
+    for mine, known in zip(ours.stages, stages, strict=False):
+        found += list(zip(mine, known, strict=False))
+    if len(ours.stages) >= len(stages):
+        found.append((ours.head, {n: t for n, t in theirs.head.items() if classifier or n != "classifier"}))
+    for layers, known_layers in found:
+        for part in layers.keys() & known_layers.keys():
+            for modules in layers[part]:
+                yield from _tensors(modules, known_layers[part])
+
+
+def _tensors(modules: tuple[nn.Module, nn.Module | None], held: Theirs) -> Iterator[tuple[Tensor, Tensor]]:
+    """Those of a convolution and of its norm."""
+    for module, tensors in zip(modules, held, strict=True):
+        for inside, given in tensors.items():
+            mine: Tensor | None = getattr(module, inside, None)
+            if mine is not None:
+                yield mine, given
 
 
 def _give(mine: Tensor, theirs: Tensor) -> int:
@@ -290,11 +303,15 @@ def _give(mine: Tensor, theirs: Tensor) -> int:
     return mine[here].numel()
 
 
-def _common(mine: Tensor, theirs: Tensor) -> int:
+def _fits(mine: Tensor, theirs: Tensor) -> int:
     """How many numbers that would be."""
-    if mine.ndim == theirs.ndim + 1:
-        theirs = theirs.expand(len(mine), -1)
-    return math.prod(min(a, b) for a, b in zip(mine.shape, theirs.shape, strict=True))
+    several = mine.ndim == theirs.ndim + 1
+    return common(mine.shape, (len(mine), *theirs.shape) if several else theirs.shape)
+
+
+def common(mine: Sequence[int], theirs: Sequence[int]) -> int:
+    """How many numbers two tensors of so many dimensions have in common."""
+    return math.prod(min(a, b) for a, b in zip(mine, theirs, strict=True))
 
 
 def windows(mine: Sequence[int], theirs: Sequence[int]) -> tuple[tuple[slice, ...], tuple[slice, ...]]:

@@ -55,7 +55,7 @@ from sartor.runs.clock import Clock
 from sartor.runs.codec import encode
 from sartor.runs.directory import Run, atomic, read_file
 from sartor.runs.progress import Reporter
-from sartor.runs.schema import SplitsFile
+from sartor.runs.schema import OriginFile, SplitsFile
 from sartor.solvers import solve
 from sartor.solvers.base import Problem, Solution
 from sartor.spaces.base import Shape, Space
@@ -216,6 +216,7 @@ def open_context(
 ) -> Search:
     """Open data and devices and complete the options by the effort's presets."""
     began, method, space = time.monotonic(), given.method.resolve(METHODS), given.space.resolve(SPACES)
+    origin = None if given.start is None else Origin(given.start)  # before any work: it may be unusable
     if method.switches:
         free = dataclasses.replace(given.space, given=getattr(space, "free", given.space.given))
         given = dataclasses.replace(given, space=free)
@@ -234,7 +235,7 @@ def open_context(
         Clock(run, given.seconds if timed else None, began),
         given.space.make(SPACES, size).fitted(images.task),
         given.method.make(METHODS, method.preset(given.effort, len(splits.train), given.device)),
-        None if given.start is None else Origin(given.start),
+        origin,
     )  # fmt: skip
 
 
@@ -302,6 +303,11 @@ def reopened(
     targets = read_targets(target)
     kept = at_new_targets({n: given.costs.get(n, Plug(n, {}, trusted)) for n in names}, targets)
     more |= {} if usual_target(targets) is None else {"target": usual_target(targets)}
-    start = Origin.there(given.start)  # it may be another machine's
+    origin = Origin.found(given.start)  # it may be another machine's, or have changed since
+    known = run.load(OriginFile) if (run.path / OriginFile.NAME).is_file() else None
+    if given.start is not None and (origin is None or (known is not None and known.weights != origin.identity())):
+        reporter.say(f"  --start {given.start} no longer leads to the run's weights: it goes on without them")
+        origin = None
+    start = None if origin is None else origin.path
     given = dataclasses.replace(given, costs=kept, devices=1, nodes=1, start=start, **more)
     return open_context(given, path, reporter, timed=False), {n: float(v) for n, v in limits.items()}

@@ -17,6 +17,7 @@ from sartor.costs.base import Cost, CostTable, Measured, Occasion, Tick, cache_f
 from sartor.deploy.export import load_weights
 from sartor.engine import checkpoint
 from sartor.engine.network import Teacher
+from sartor.engine.origin import Origin
 from sartor.methods.base import start_file
 from sartor.pipeline.context import Context, Search
 from sartor.runs.directory import Run, read_file
@@ -77,9 +78,9 @@ class Cut(ABC):
         """The chosen network with the weights that it inherits."""
 
     @property
-    def elsewhere(self) -> bool:
-        """Whether weights come from elsewhere: they must prove to be better than none."""
-        return False
+    def origin(self) -> Origin | None:
+        """Where weights come from that were learnt elsewhere: they must prove to be better than none."""
+        return None
 
     def phase(self, arch: Arch) -> str:
         """A name for the network's training: another architecture must never resume from its checkpoint."""
@@ -244,9 +245,9 @@ class FitCut(Cut):
         return self.space
 
     @property
-    def elsewhere(self) -> bool:
+    def origin(self) -> Origin | None:
         """As `--start` says."""
-        return self.context.origin is not None
+        return self.context.origin
 
     def goal(self) -> Quadratic:
         """The score that the search stage wrote."""
@@ -276,10 +277,7 @@ class FitCut(Cut):
             net.load_state_dict(checkpoint.load(own))
             return Start(c.engine.place(net), inherited=True)
         if c.train.start == "fresh" or not (folder / "supernet.safetensors").exists():
-            net = c.engine.place(self.network(arch))
-            if c.origin is not None:
-                c.run.log(f"the network starts with {c.origin.into(net, c.task.classes)}")
-            return Start(net, elsewhere=c.origin is not None)
+            return Start(c.engine.place(self.network(arch)))
         supernet = new_supernet(c.space, c.task)
         supernet.load_state_dict(checkpoint.load(folder / "supernet.safetensors"))
         teacher = self.network(c.space.heaviest)

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from sartor.engine.judgement import by_halves, judged, reliability, temperature
 from sartor.pipeline.context import Context
-from sartor.runs.schema import AuditFile, EvaluationFile
+from sartor.runs.directory import Run
+from sartor.runs.schema import AuditFile, EvaluationFile, OriginFile
 
 Outputs = tuple[Tensor, Tensor]  # logits and labels
 
@@ -33,8 +34,18 @@ def evaluated(c: Context, test: Outputs, val: Outputs | None) -> tuple[Evaluatio
         "test_accuracy": told.value, "per_class": told.per_class,
         "balanced_accuracy": float(np.mean([value for value in told.per_class if value is not None])),
     }  # fmt: skip
-    leaks = c.run.load(AuditFile).leaks if (c.run.path / AuditFile.NAME).is_file() else ()
+    leaks = seen(c.run)
     unseen = torch.from_numpy(~np.isin(c.splits.test, leaks)).to(logits.device)
     if leaks and unseen.any():
         found["unseen_accuracy"] = c.task.measure(logits[unseen], labels[unseen])
     return told, found
+
+
+def seen(run: Run) -> list[int]:
+    """Test images that equal, or nearly, one that was trained on, here or where the network's weights come from."""
+    found: set[int] = set()
+    if (run.path / AuditFile.NAME).is_file():
+        found |= {*run.load(AuditFile).leaks}
+    if (run.path / OriginFile.NAME).is_file():
+        found |= {*run.load(OriginFile).test}
+    return sorted(found)

@@ -11,7 +11,7 @@ from typing import Any
 from sartor.core.errors import BadInput, MissingDependency, RunError
 from sartor.core.registry import COSTS
 from sartor.costs.base import Cost
-from sartor.pipeline import decision, precision, stages, training
+from sartor.pipeline import ancestry, decision, precision, stages, training
 from sartor.pipeline.context import Context, open_context, record, reopened
 from sartor.pipeline.cut import Cut, FitCut
 from sartor.pipeline.options import Fit, Options, Plug
@@ -33,7 +33,10 @@ def fit(options: Fit, out: Path, reporter: Reporter | None = None) -> Path:
     context = open_context(options, out, reporter or Reporter())
     cut = FitCut(context, context.run, {n: float(v) for n, v in options.budgets.items()})
     with cut.run.locked(), context.running():
+        if not cut.run.done("data"):
+            ancestry.offer(context)
         begin(context)
+        ancestry.same_origin(context)
         stages.plan(context)
         prepared = None if cut.run.done("search") else context.method.prepare(context.job())
         price(cut)

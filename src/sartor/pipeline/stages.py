@@ -26,7 +26,7 @@ from sartor.deploy.export import (
     write_preprocessing,
 )
 from sartor.methods.base import Gauge
-from sartor.pipeline import decision, precision
+from sartor.pipeline import ancestry, decision, precision
 from sartor.pipeline.context import Context, Search
 from sartor.pipeline.cut import Cut, FitCut, chosen
 from sartor.runs.codec import encode
@@ -55,13 +55,15 @@ def data(c: Context) -> list[str]:
         "mean": list(c.feed.mean), "std": list(c.feed.std),
         "skipped": [{"name": s.name, "reason": s.reason} for s in c.images.skipped], "native": c.images.native,
     })  # fmt: skip
+    for note in c.images.notes:
+        c.run.log(note)
     if c.images.kept_in is not None:
         c.run.log(f"the decoded images are kept for the next run, in {c.images.kept_in}; it may be deleted at any time")
     found = audit(c.images, c.splits)
     for line in found.lines():
         c.run.log(line)
     # The options too: a changed one would change what is resumed.
-    return ["splits.json", c.run.save(found), "config.toml", "env.json"]
+    return ["splits.json", c.run.save(found), "config.toml", "env.json", *ancestry.record(c)]
 
 
 def plan(c: Search) -> None:

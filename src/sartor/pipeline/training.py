@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import math
 import shutil
 import time
 from collections.abc import Sequence
@@ -22,22 +20,18 @@ from sartor.engine.evaluate import accuracy, outputs
 from sartor.engine.network import Masks, settle_norms, train_network
 from sartor.engine.seeding import seeded
 from sartor.engine.whitening import held
+from sartor.pipeline import starting
 from sartor.pipeline.context import Context
-from sartor.pipeline.cut import Cut, Start, chosen
-from sartor.pipeline.final import Final, from_elsewhere, suited
-from sartor.pipeline.judging import evaluated
+from sartor.pipeline.cut import Cut, chosen
+from sartor.pipeline.final import suited
+from sartor.pipeline.judging import evaluated, seen
 from sartor.pipeline.quantising import held_out
 from sartor.pipeline.teaching import wide_teacher
+from sartor.runs.codec import encode
 from sartor.runs.directory import Run, atomic
 from sartor.runs.progress import span
-from sartor.runs.schema import (
-    AuditFile,
-    EvaluationFile,
-    TrainingFile,
-)
+from sartor.runs.schema import EvaluationFile, TrainingFile
 
-_SHARE = 0.06  # of the training, for each of two starts to show which is better
-_COMPARING = {"start": "trying weights from elsewhere", "fresh": "trying fresh weights"}
 _LEAST = 0.1  # of the time: a network that is trained for less is worth nothing
 
 
@@ -57,9 +51,10 @@ def train(cut: Cut) -> list[str]:
         return files
     with seeded(c.seeds.number("network")):
         begin = cut.start(arch)
-    recipe, least = c.train, None
-    if cut.elsewhere:
-        begin, recipe, least = _better(cut, arch, begin)
+    recipe, least, started = c.train, None, None
+    if cut.origin is not None:
+        found = starting.begin(cut, cut.origin, arch, begin, None if c.train.epochs else _left(cut))
+        begin, recipe, started, least = found.start, found.recipe, found.told, found.best
     net, masks, before, kept = begin.net, Masks(begin.net, begin.masks), None, "trained"
     everything = c.train.images == "all"
     if begin.inherited:
@@ -91,36 +86,12 @@ def train(cut: Cut) -> list[str]:
     cut.run.record(TrainingFile, {
         "history": history, "seconds": time.monotonic() - start, "inherited_val_accuracy": before, "kept": kept,
         "metric": c.task.metric, "val_accuracy": after, "teacher": teacher and teacher.told,
-        "held_out": len(kept_out) or None,
+        "held_out": len(kept_out) or None, "started": started and encode(started),
         **_tested(c, cut.run, net, everything), **begin.facts,
     })  # fmt: skip
     if c.run.writer:
         checkpoint.save(cut.run.path / "model/trained.safetensors", net.state_dict())
     return files
-
-
-def _better(cut: Cut, arch: Arch, begin: Start) -> tuple[Start, Final, float]:
-    """The start that is ahead of a fresh one on validation images after a small share of the time; else a fresh one.
-
-    With it its recipe, and what it got right of those images.
-    """
-    c, found = cut.context, {}
-    recipes = {"start": from_elsewhere(c.train), "fresh": c.train}
-    with seeded(c.seeds.number("network")):
-        fresh = Start(c.engine.place(cut.network(arch)))
-    seconds = _SHARE * _left(cut) if not c.train.epochs else None
-    for name, start in (("start", begin), ("fresh", fresh)):
-        net, short = copy.deepcopy(start.net), replace(recipes[name], epochs=math.ceil(_SHARE * c.train.epochs))
-        with held(net, c.feed, c.splits.train, start.fresh) if short.whiten else nullcontext():
-            train_network(net, None, short, c.feed, c.splits, cut.run, f"{name}-{cut.phase(arch)}", None, seconds,
-                          title=_COMPARING[name])  # fmt: skip
-        found[name] = accuracy(net, c.feed, c.splits.val)
-    c.run.log(
-        f"after {100 * _SHARE:.0f} % of the training, {found['start']:.2f} % of the validation images are right with "
-        f"weights from elsewhere, {found['fresh']:.2f} % with fresh ones"
-    )
-    best = c.engine.agree(max(found, key=found.__getitem__))  # the first of equals
-    return begin if best == "start" else fresh, recipes[best], found[best]
 
 
 def _left(cut: Cut) -> float:
@@ -152,7 +123,7 @@ def _tested(c: Context, run: Run, net: nn.Module, everything: bool) -> dict[str,
     if run.writer:
         run.save(told)
     if "unseen_accuracy" in found:
-        leaks = len(c.run.load(AuditFile).leaks)
+        leaks = len(seen(c.run))
         c.run.log(
             f"test {c.task.metric} {found['test_accuracy']:.2f} %; without the {leaks} test images that equal, or "
             f"nearly, one that was trained on: {found['unseen_accuracy']:.2f} %"

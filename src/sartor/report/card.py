@@ -32,7 +32,21 @@ def card(path: Path, exported: ExportFile | None = None) -> str:
     ]
     lines += [f"- sha256 of {name}: `{value}`" for name, value in certificate.weights.items()]
     lines.append(f"- sha256 of the data ({certificate.data.sha256_of}): `{certificate.data.sha256}`")
+    lines += _origin(certificate)
     return "\n".join(lines) + "\n"
+
+
+def _origin(c: Certificate) -> Iterator[str]:
+    """Where its weights come from, and whether these had seen the test images."""
+    if c.origin is None:
+        return
+    data = f", which learnt from {c.origin.data}" if c.origin.data else ""
+    yield f"- Its search began with weights learnt elsewhere, {c.origin.given}{data}."
+    yield f"- Of the test images: {c.origin.told()}."
+    started = c.origin.started
+    if started is not None and started.kept == "elsewhere":
+        yield f"- {100 * started.weights / started.of:.0f} % of its weights began as those of {started.source}."
+    yield from (f"- sha256 of {name}: `{value}`" for name, value in c.origin.weights.items())
 
 
 def _front(name: str, c: Certificate) -> Iterator[str]:

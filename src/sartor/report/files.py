@@ -17,16 +17,20 @@ from sartor.costs.base import CostTable, as_priced
 from sartor.runs.codec import RunFile, decode, rest
 from sartor.runs.directory import read_file, refuse_links, search_of
 from sartor.runs.schema import (
+    Ancestry,
     Calibration,
     Certificate,
     Correction,
     EvaluationFile,
     Facts,
+    OriginFile,
     ScoreFile,
     SolutionFile,
     TableNotes,
+    TrainingFile,
     Verified,
     VerifyFile,
+    ancestry,
 )
 from sartor.spaces import drawing
 from sartor.spaces.drawing import Drawing
@@ -49,6 +53,7 @@ class Config:
     seed: int
     effort: str
     time: float | None = None
+    start: str | None = None
     method: Named | None = None
     space: Named | None = None
 
@@ -123,6 +128,12 @@ class Files:
     def certificate(self) -> Certificate | None:
         """None where there is none."""
         return self.own(Certificate)
+
+    @property
+    def origin(self) -> Ancestry | None:
+        """Where weights came from that were learnt elsewhere."""
+        trained = self.own(TrainingFile)
+        return ancestry(self.config.start, self.searched(OriginFile), trained.started if trained else None)
 
     @property
     def learnt(self) -> ScoreFile | None:

@@ -17,6 +17,7 @@ from sartor.runs.schema import (
     DataIdentity,
     Environment,
     ExportFile,
+    OriginFile,
     Proof,
     QuantisedFile,
     ScoreFile,
@@ -24,6 +25,7 @@ from sartor.runs.schema import (
     SplitsFile,
     TrainingFile,
     VerifyFile,
+    ancestry,
 )
 from sartor.version import __version__
 
@@ -37,6 +39,7 @@ def certificate(base: Run, cut: Run) -> Certificate:
     score, data, solved = base.load(ScoreFile), base.load(SplitsFile), solution.solution
     both = cut.load(QuantisedFile) if (cut.path / QuantisedFile.NAME).is_file() else None
     small = both.int8 if both and both.used else None  # what is deployed is what is certified
+    origin = base.load(OriginFile) if (base.path / OriginFile.NAME).is_file() else None
     return Certificate(
         fits=verified.fits,
         budgets={n: e for n, e in verified.costs.items() if e.limit is not None},
@@ -83,6 +86,7 @@ def certificate(base: Run, cut: Run) -> Certificate:
         exports=cut.load(ExportFile) if "exports" in cut.stages() else None,
         files=_listed(cut),
         search=None if base.path == cut.path else _listed(base, ("data", "costs", "search")),
+        origin=ancestry(None, origin, training.started),
     )
 
 

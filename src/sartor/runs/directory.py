@@ -94,6 +94,16 @@ def _told(error: OSError) -> str:
     return f"{error.strerror or error}{more if error.errno in (errno.ENOSPC, errno.EDQUOT) else ''}"
 
 
+def to_disk(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are where a power cut leaves them; as far as the system can."""
+    with suppress(OSError):
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
 def check_writable(path: Path) -> Path:
     """The path, where a file can be written: known before the work whose result goes there."""
     folder = next(p for p in path.absolute().parents if p.exists())
@@ -297,9 +307,11 @@ class Run:
             return False
 
     def finish(self, stage: str, files: Sequence[str], seconds: float) -> None:
-        """List the stage as complete."""
+        """List the stage as complete, once its files are on the disk: a power cut must not leave a list of none."""
         if self.writer:
             hashes = {name: sha256(self.path / name) for name in files}
+            for path in {self.path / name for name in files} | {(self.path / name).parent for name in files}:
+                to_disk(path)
             stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             self._list(self.stages() | {stage: Stage(hashes, round(seconds, 3), stamp)})
 

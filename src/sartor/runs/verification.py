@@ -27,7 +27,8 @@ _SAID_BY = {
     "training.json, splits.json and quantised.json": ("accuracy",),
     "solution.json and score.json": ("score", "ranking", "architecture", "string", "corrections"),
     "splits.json": ("data",), "audit.json": ("audit",), "quantised.json": ("precision",),
-    "export.json": ("exports",), "env.json": ("environment",), "config.toml": ("seed",), "model/": ("weights",),
+    "origin.json and training.json": ("origin",), "export.json": ("exports",), "env.json": ("environment",),
+    "config.toml": ("seed",), "model/": ("weights",),
 }  # fmt: skip
 
 

@@ -8,7 +8,7 @@ RGB. Classes and files are taken in the order of their names.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar, final
 
@@ -95,27 +95,39 @@ def _sub_folders(folder: Path) -> list[Path]:
 
 def images_under(folder: Path, root: Path | None, skipped: list[Skipped]) -> Iterator[Path]:
     """Candidate images in `folder` at any depth; every real directory is entered once, so links cannot loop."""
-
-    def refuse(error: OSError) -> None:
-        raise BadInput(f"{error.filename} must be readable, but: {error.strerror}. Change its permissions.") from error
-
     entered = {_identity(root)} if root is not None else set()
-    for here, below, names in os.walk(folder, onerror=refuse, followlinks=True):
+    waiting: list[str | Path] = [folder]
+    while waiting:
+        here = waiting.pop()
         if _identity(here) in entered:
-            below.clear()
             continue
         entered.add(_identity(here))
-        below[:] = sorted(name for name in below if not name.startswith("."))
-        for name in names:
-            path = Path(here, name)
+        entries = _visible(here)
+        waiting += reversed([entry.path for entry in entries if _holds(entry.is_dir)])
+        for path in (Path(entry.path) for entry in entries if _holds(entry.is_file)):
             ending = path.suffix.lower()
-            if name.startswith(".") or not path.is_file():
-                continue
             if ending in FOREIGN:
                 reason = f"{ending} files cannot be read: convert them to JPEG or PNG"
                 skipped.append(Skipped(shown(path.relative_to(root or folder)), reason))
             elif ending in suffixes() or (not ending and is_image(path)):
                 yield path
+
+
+def _visible(folder: str | Path) -> list[os.DirEntry[str]]:
+    """What a folder holds, in the order of its names; an entry knows what it is, so that no file is asked for it."""
+    try:
+        with os.scandir(folder) as entries:
+            return sorted((e for e in entries if not e.name.startswith(".")), key=lambda e: os.fsencode(e.name))
+    except OSError as error:
+        raise BadInput(f"{error.filename} must be readable, but: {error.strerror}. Change its permissions.") from error
+
+
+def _holds(question: Callable[[], bool]) -> bool:
+    """Its answer; no where a link leads nowhere."""
+    try:
+        return question()
+    except OSError:
+        return False
 
 
 def _identity(folder: str | Path) -> tuple[int, int]:

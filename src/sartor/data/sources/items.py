@@ -1,13 +1,20 @@
 """Anything that gives (image, label) by index: a list, a torch `Dataset` of the map style.
 
-Images are PIL images, arrays or tensors, or paths, of one size or of many; a label is a number, a name, several of
-these, or a vector of 0 and 1. Every item is asked for once; if the images do not fit into the memory, again and again.
+Images are PIL images, arrays or tensors, encoded bytes, or paths, of one size or of many; a label is a number, a name,
+several of these, or a vector of 0 and 1. Every item is asked for once. If the images do not fit into the memory, they
+are kept on the disk as those of files are: for this run, or, of a data set that has a `fingerprint` (any text that
+changes when its images do) and its labels as `targets`, for later runs too.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
+import shutil
+import uuid
+import weakref
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, final
@@ -18,10 +25,13 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from sartor.core.errors import BadInput
-from sartor.data.base import Images, Index
-from sartor.data.files import Decoded, memory_limit, photo_side
+from sartor.data.base import Images, Index, Tick
+from sartor.data.cache import Cache
+from sartor.data.decode import Decoded as Decoding
+from sartor.data.files import Decoded, Mapped, memory_limit, photo_side
 from sartor.data.labels import from_values
-from sartor.data.picture import Unusable, fitted, square
+from sartor.data.packing import fill
+from sartor.data.picture import Unusable, fitted, sized
 from sartor.data.sources.arrays import LEAST_SIDE, Arrays
 from sartor.data.sources.base import Source, Wish
 
@@ -72,28 +82,87 @@ def open_items(
     alike = len({size for size, _ in looks}) == 1 and native <= wish.largest
     side = wish.image or (max(native, LEAST_SIDE) if alike else photo_side(native, wish.largest))
     kept = total * channels * side * side <= memory_limit()
-    out = np.empty((total if kept else 0, channels, side, side), np.uint8)
-    sha, values = hashlib.sha256(), []
-    for i in range(total):
-        image, label = _item(items, i, name)
-        pixels = _pixels(image, side, channels, f"{name}[{i}]")
-        values.append(label)
-        if kept:
-            out[i] = pixels
-        else:
-            sha.update(np.ascontiguousarray(pixels).tobytes() + repr(label).encode())
-        wish.tick("reading images", i + 1, total)
-    labels, names = from_values(values, classes, name)
-    about: dict[str, Any] = {"name": name, "test": test, "val": val, "native": native}
-    if kept:
-        return Arrays(torch.from_numpy(out), labels, names, **about)
-    return Decoded(
-        partial(_reread, items, side, channels, name), (channels, side), labels, names, digest=sha.hexdigest(), **about
+    given = _Given(
+        items, name, (channels, side, side), classes, {"name": name, "test": test, "val": val, "native": native}
     )
+    known = _known(items)
+    if known is None and kept:
+        return given.read(wish.tick, kept)
+    # A name that nobody else has, where the images cannot be told from others.
+    source = f"items\0{known[0] if known else uuid.uuid4()}"
+    cache, note = Cache.of(source, [(str(i), 0, 0) for i in range(total)], given.shape)
+    images = given.read(wish.tick, kept) if cache is None else given.cached(cache, known, kept, wish.tick)
+    images.notes = [note] if note else []
+    return images
+
+
+def _known(items: Any) -> tuple[str, Sequence[Any]] | None:
+    """What tells a data set from others, and the labels of all its items; None where it does not say both."""
+    fingerprint, labels = getattr(items, "fingerprint", None), getattr(items, "targets", None)
+    if not isinstance(fingerprint, str) or labels is None or len(labels) != len(items):
+        return None
+    return fingerprint, list(labels)
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """A sequence, and what its images become."""
+
+    items: Items
+    name: str
+    shape: tuple[int, int, int]
+    classes: Sequence[str] | None
+    about: dict[str, Any]
+
+    def read(self, tick: Tick, kept: bool) -> Images:
+        """All of them, `kept` in memory, or asked for again and again."""
+        (channels, side, _), total = self.shape, len(self.items)
+        out = np.empty((total if kept else 0, *self.shape), np.uint8)
+        sha, values = hashlib.sha256(), []
+        for i in range(total):
+            image, label = _item(self.items, i, self.name)
+            pixels, _ = _sized(image, side, channels, f"{self.name}[{i}]")
+            values.append(label)
+            if kept:
+                out[i] = pixels
+            else:
+                sha.update(np.ascontiguousarray(pixels).tobytes() + repr(label).encode())
+            tick("reading images", i + 1, total)
+        labels, names = from_values(values, self.classes, self.name)
+        if kept:
+            return Arrays(torch.from_numpy(out), labels, names, **self.about)
+        again = partial(_reread, self.items, side, channels, self.name)
+        return Decoded(again, (channels, side), labels, names, digest=sha.hexdigest(), **self.about)
+
+    def cached(self, cache: Cache, known: tuple[str, Sequence[Any]] | None, kept: bool, tick: Tick) -> Images:
+        """From the disk, after what is not there was asked for; by several threads where the data set allows that."""
+        channels, side, _ = self.shape
+        values: list[Any] = list(known[1]) if known else [None] * len(self.items)
+
+        def decode(i: int, out: NDArray[np.uint8]) -> Decoding:
+            image, label = _item(self.items, i, self.name)
+            values[i] = values[i] if known else label
+            return _sized(image, side, channels, f"{self.name}[{i}]", out)
+
+        fill(cache, decode, tick, threads=None if getattr(self.items, "parallel", False) else 1)
+        labels, names = from_values(values, self.classes, self.name)
+        sha = hashlib.sha256(repr((self.shape, names, known and known[0])).encode() + labels.tobytes())
+        sha.update(b"" if known else cache.prints.of_rows(cache.rows).exact.tobytes())
+        if kept:
+            images: Images = Arrays(torch.from_numpy(cache.pixels.read(cache.rows)), labels, names, **self.about)
+        else:
+            told: dict[str, Any] = {"digest": sha.hexdigest(), "digest_of": "fingerprint" if known else "pixels"}
+            images = Mapped(cache, cache.rows, labels, names, **told, **self.about)
+        if known:
+            images.kept_in = cache.folder
+        else:
+            images.kept_in = None
+            weakref.finalize(images, shutil.rmtree, cache.folder, ignore_errors=True)
+        return images
 
 
 def _reread(items: Items, side: int, channels: int, name: str, i: int) -> NDArray[np.uint8]:
-    return _pixels(_item(items, i, name)[0], side, channels, f"{name}[{i}]")
+    return _sized(_item(items, i, name)[0], side, channels, f"{name}[{i}]")[0]
 
 
 def _item(items: Items, i: int, name: str) -> tuple[Any, Any]:
@@ -127,24 +196,40 @@ def _picture(image: Any, what: str) -> Image.Image:
     return Image.fromarray(np.ascontiguousarray(array[..., 0] if array.ndim == 3 and array.shape[-1] == 1 else array))
 
 
+def _opened(image: Any) -> Path | io.BytesIO | None:
+    """What a decoder opens of a path, or of a file's content; None of an image that is decoded already."""
+    if isinstance(image, bytes):
+        return io.BytesIO(image)
+    return Path(image) if isinstance(image, str | Path) else None
+
+
 def _look(image: Any, what: str) -> tuple[tuple[int, int], bool]:
     """Size, and whether it is grey."""
-    if isinstance(image, str | Path):
-        try:
-            with Image.open(image) as file:
-                return file.size, False
-        except Exception as error:  # a decoder may raise anything
-            raise BadInput(f"{what} must be a readable image file, but: {error}.") from error
-    picture = _picture(image, what)
-    return picture.size, picture.mode in ("L", "1", "I", "F") or picture.mode.startswith("I;16")
+    file = _opened(image)
+    if file is None:
+        picture = _picture(image, what)
+        return picture.size, _is_grey(picture)
+    try:
+        with Image.open(file) as picture:
+            return picture.size, isinstance(image, bytes) and _is_grey(picture)
+    except Exception as error:  # a decoder may raise anything
+        raise BadInput(f"{what} must be a readable image file, but: {error}.") from error
 
 
-def _pixels(image: Any, side: int, channels: int, what: str) -> NDArray[np.uint8]:
+def _is_grey(picture: Image.Image) -> bool:
+    return picture.mode in ("L", "1", "I", "F") or picture.mode.startswith("I;16")
+
+
+def _sized(image: Any, side: int, channels: int, what: str, out: NDArray[np.uint8] | None = None) -> Decoding:
+    """Its pixels, into `out` where that is given, and the size that it had."""
     if channels == 1 and not _look(image, what)[1]:
         raise BadInput(f"{what} must be grey as the images before it, but has colours. Convert all alike.")
     try:
-        is_file = isinstance(image, str | Path)
-        return square(Path(image), side, channels) if is_file else fitted(_picture(image, what), side, channels)
+        file = _opened(image)
+        if file is not None:
+            return sized(file, side, channels, out)
+        picture = _picture(image, what)
+        return fitted(picture, side, channels, out), picture.size
     except Unusable as error:
         raise BadInput(f"{what} must be a readable image, but {error}.") from error
 

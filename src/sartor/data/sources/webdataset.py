@@ -59,7 +59,9 @@ class WebDataset(Source):
         if not paths:
             raise BadInput(f"{given} must hold images with a .cls or .json beside each, but holds none.")
         labels, classes = from_values(values, None, str(given))
-        own = {p: mask for p in ("test", "val") if (mask := np.array([part == p for part in parts])).any()}
+        own: dict[str, Any] = {
+            p: mask for p in ("test", "val") if (mask := np.array([part == p for part in parts])).any()
+        }
         root = shards[0].parent
         return open_files(Listing(root, shown(shards[0].parent.name), list(paths), labels, classes, [], **own), wish)
 

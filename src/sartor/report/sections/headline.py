@@ -10,6 +10,7 @@ from sartor.report.text import Unit, amount, number, percent_suffix, wilson
 from sartor.runs.progress import span
 from sartor.runs.schema import (
     AuditFile,
+    OriginFile,
     QuantisedFile,
     SplitsFile,
     StagesFile,
@@ -95,7 +96,8 @@ def _accuracy(files: Files) -> dict[str, str] | None:
     if training.metric != "accuracy":
         return {"value": text, "label": f"{training.metric} on {count} test images", "more": ""}
     low, high = wilson(right / 100, count)
-    more = f"95 % interval {100 * low:.1f} to {100 * high:.1f} %; none of them was searched or trained on"
+    never = files.origin.told() if files.origin else "none of them was searched or trained on"
+    more = f"95 % interval {100 * low:.1f} to {100 * high:.1f} %; {never}"
     return {"value": text, "label": f"of {count} test images right", "more": more}
 
 
@@ -284,10 +286,12 @@ def _about_data(files: Files) -> list[str]:
             f"The images were made smaller: most have {native} pixels a side, the network sees {side}. What only the "
             f"larger ones show is lost; --image {native} keeps it, and takes longer to train."
         )
-    if audit and audit.leaks:
+    origin, leaks = files.searched(OriginFile), audit.leaks if audit else ()
+    if seen := {*leaks, *(origin.test if origin else ())}:
         unseen = trained.unseen_accuracy if trained else None
+        where = f", here or by the weights its search began with ({origin.given})" if origin and origin.test else ""
         found.append(
-            f"{len(audit.leaks)} of the {tests} test images equal, or nearly, one that was trained on"
+            f"{len(seen)} of the {tests} test images equal, or nearly, one that was trained on{where}"
             + ("." if trained is None or unseen is None else f"; without them: {trained.metric} {unseen:.1f} %.")
         )
     if audit and audit.findings.contradictions:

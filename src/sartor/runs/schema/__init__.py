@@ -55,6 +55,10 @@ from sartor.runs.schema.evaluation import Mistake as Mistake
 from sartor.runs.schema.evaluation import Reliability as Reliability
 from sartor.runs.schema.exported import ExportedForm as ExportedForm
 from sartor.runs.schema.exported import ExportFile as ExportFile
+from sartor.runs.schema.origin import Ancestry as Ancestry
+from sartor.runs.schema.origin import OriginFile as OriginFile
+from sartor.runs.schema.origin import Started as Started
+from sartor.runs.schema.origin import ancestry as ancestry
 from sartor.runs.schema.search import Calibration as Calibration
 from sartor.runs.schema.search import Correction as Correction
 from sartor.runs.schema.search import Environment as Environment

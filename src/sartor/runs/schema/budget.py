@@ -11,6 +11,7 @@ from sartor.core.errors import BadInput
 from sartor.core.task import Task
 from sartor.core.units import Kind
 from sartor.runs.codec import RunFile, rest
+from sartor.runs.schema.origin import Started
 from sartor.runs.schema.search import Correction
 from sartor.runs.schema.shapes import Device, Epoch, Floats, Ints
 
@@ -119,6 +120,7 @@ class TrainingFile(RunFile):
     balanced_accuracy: float | None = None  # their mean
     unseen_accuracy: float | None = None  # without test images that equal, or nearly, one that was trained on
     held_out: int | None = None  # validation images that were not trained on, though the others were: they judge 8 bits
+    started: Started | None = None  # what it took of weights learnt elsewhere
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from sartor.runs.codec import RunFile, rest
 from sartor.runs.schema.audit import Findings
 from sartor.runs.schema.budget import QuantisedFile, Verified
 from sartor.runs.schema.exported import ExportFile
+from sartor.runs.schema.origin import Ancestry
 from sartor.runs.schema.search import Correction, Environment, Quality
 from sartor.runs.schema.shapes import Device
 
@@ -87,6 +88,7 @@ class Certificate(RunFile):
     exports: ExportFile | None = None  # forms for other runtimes, and how far they are from the ONNX file
     files: Mapping[str, str] | None = None  # the sha256 of every file that it vouches for; None in older ones
     search: Mapping[str, str] | None = None  # likewise of the search's folder, where this is a further budget of it
+    origin: Ancestry | None = None  # weights learnt elsewhere that it started from
 
 
 @dataclass(frozen=True)
