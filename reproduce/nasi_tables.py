@@ -1,9 +1,10 @@
-"""Tables 6 and 8 and figure 2 of NASI on NAS-Bench-1Shot1: other widths, other batches, other budgets.
+"""Tables 6 and 8 and figure 2 of NASI on NAS-Bench-1Shot1, and table 4's budgets: other widths, batches, steps.
 
 The paper's selection (Delta* alone) with our other defaults, on CIFAR-10 images and labels; test errors of the cells
 chosen, mean and deviation over seeds, those of benchmarks/nasi_search.py. Table 6: the search network's first width N.
 Table 8: the images b of a mini-batch. Figure 2: how many steps the search has, from the same gradients; the methods
-that train, which the paper draws beside it, are not here: the lines are networks that no search chose.
+that train, which the paper draws beside it, are not here: the lines are networks that no search chose. The same on
+NAS-Bench-201, where table 4 has T and 4 T.
 
     SARTOR_TEST_DATA=.../data python reproduce/nasi_tables.py [--seeds 5] [--only batch/S1] [--draw]
 
@@ -66,14 +67,15 @@ def error(shares: Shares, kept: dict[str, Any], steps: int) -> float:
 
 def cells(what: str) -> list[tuple[int, int]]:
     """Width and batch of every column of a table."""
-    return [(w, DEFAULT[1]) for w in WIDTHS] if what == "width" else [(DEFAULT[0], b) for b in BATCHES]
+    columns = {"width": [(w, DEFAULT[1]) for w in WIDTHS], "batch": [(DEFAULT[0], b) for b in BATCHES]}
+    return columns.get(what, [DEFAULT])
 
 
 def summary(seeds: int, images: Cifar) -> dict[str, Any]:
     """Everything that is kept."""
     found: dict[str, Any] = {what: {} for what in ("width", "batch")}
     found["budget"] = {}
-    for name in SPACES:
+    for name in (*SPACES, "NAS-Bench-201"):
         shares, every = Shares(name), range(FIRST, FIRST + seeds)
 
         def of(width: int, batch: int, steps: int) -> dict[str, Any] | None:
@@ -82,7 +84,7 @@ def summary(seeds: int, images: Cifar) -> dict[str, Any]:
             spread = float(np.std(errors, ddof=1)) if len(errors) > 1 else 0.0
             return {"mean": float(np.mean(errors)), "std": spread, "seeds": len(errors)} if errors else None
 
-        for what, values in (("width", WIDTHS), ("batch", BATCHES)):
+        for what, values in (("width", WIDTHS), ("batch", BATCHES)) if name in SPACES else ():
             made = {str(v): of(*cell, BUDGETS[-1]) for v, cell in zip(values, cells(what), strict=True)}
             both = zip(made.items(), PAPER[what][name], strict=True)
             found[what][name] = {k: {**v, "paper": p} for (k, v), p in both if v}
@@ -97,9 +99,8 @@ def draw(path: Path, found: dict[str, Any]) -> None:
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, panels = plt.subplots(1, 3, figsize=(11, 3.2), layout="constrained", sharey=True)
-    for panel, name in zip(panels, SPACES, strict=True):
-        part = found["budget"][name]
+    figure, panels = plt.subplots(1, 4, figsize=(14, 3.2), layout="constrained", sharey=True)
+    for panel, (name, part) in zip(panels, found["budget"].items(), strict=True):
         rows = [part[str(t)] for t in BUDGETS]
         panel.errorbar(
             BUDGETS, [r["mean"] for r in rows], [r["std"] for r in rows], marker="o", capsize=3, label="NASI"
@@ -115,16 +116,17 @@ def draw(path: Path, found: dict[str, Any]) -> None:
 def main() -> None:
     options = parser(__doc__)
     options.add_argument("--seeds", type=int, default=5)
-    options.add_argument("--only", default="", help="what begins so: width, batch/S1, ...")
+    options.add_argument("--only", default="", help="what begins so: width, batch/S1, budget, ...")
     options.add_argument("--most", type=int, default=128, help="the largest width or batch")
     options.add_argument("--draw", action="store_true", help="only what is kept")
     given = options.parse_args()
     torch.set_num_threads(1)
     images = Cifar()
     for seed in range(FIRST, FIRST + (0 if given.draw else given.seeds)):
-        for what, name in ((what, name) for what in ("width", "batch") for name in SPACES):
+        wanted = [(what, name) for what in ("width", "batch") for name in SPACES]
+        for what, name in [*wanted, ("budget", "NAS-Bench-201")]:
             for width, batch in cells(what) if f"{what}/{name}".startswith(given.only) else ():
-                if (width if what == "width" else batch) <= given.most:
+                if {"width": width, "batch": batch}.get(what, 0) <= given.most:
                     searched(name, width, batch, seed, images)
     found = summary(given.seeds, images)
     print(record("nasi_tables", {"steps": BUDGETS[-1], **found}))
