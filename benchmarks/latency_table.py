@@ -17,7 +17,8 @@ from scipy.stats import kendalltau, spearmanr
 from sartor.core.task import Task
 from sartor.costs.latency.cost import Latency, as_deployed
 from sartor.costs.macs import Macs
-from sartor.deploy.runtimes.base import Reference, threads_of_torch
+from sartor.deploy.runtimes.base import Reference
+from sartor.deploy.timing import threads_of_torch
 from sartor.deploy.timing import InProcess, interleaved, polished
 from sartor.spaces.mobile.space import Mobile
 

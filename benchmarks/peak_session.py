@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 
 import numpy as np
-from _record import record
+from _record import parser, record
 from peak_memory import session
 
 from sartor.core.registry import SPACES
@@ -31,6 +31,7 @@ def calls(graph, shape):
 
 
 def main() -> None:
+    parser(__doc__).parse_args()
     results, load = {}, [os.getloadavg()[0]]
     for name, sides in SIDES.items():
         for side in sides:

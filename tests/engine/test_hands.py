@@ -132,7 +132,7 @@ def test_the_fastest_way_is_taken_and_one_thread_is_enough_for_short_steps(tmp_p
     monkeypatch.setattr(Engine, "cores", 4)
     times = {Way(1, 1): 0.4, Way(1, 4): 0.3, Way(2, 2): 0.2, Way(4, 1): 0.25}
 
-    def timed(t, patience):
+    def timed(t, patience, hopeless):
         way = Way(t.engine.hands, torch.get_num_threads())
         took[way] = times[way]
         return times[way]

@@ -152,10 +152,10 @@ def begun(finished, tmp_path_factory):
     """A fit that starts from a run of the same images with other splits, and how its networks were trained."""
     seen, whitened = {}, {}
 
-    def spied(net, teacher, recipe, feed, splits, run, name, *rest):
+    def spied(net, teacher, recipe, feed, splits, run, name, *rest, **more):
         whitened[name.partition("-")[0]] = not next(net.parameters()).requires_grad
         seen[name.partition("-")[0]] = {option: getattr(recipe, option) for option in ELSEWHERE}
-        return train_network(net, teacher, recipe, feed, splits, run, name, *rest)
+        return train_network(net, teacher, recipe, feed, splits, run, name, *rest, **more)
 
     chosen = tiny.given(finished.data, {"params": "150K"}, start=str(finished.run), seed=1, **RANDOM)
     with pytest.MonkeyPatch.context() as patch:
@@ -266,7 +266,7 @@ def test_a_search_that_trained_on_competes_with_its_start_and_not_with_its_train
         learnt = Start(job.space.network(arch, job.task), inherited=True)
     began = {}
 
-    def spied(net, teacher, recipe, feed, splits, run, name, *rest):
+    def spied(net, teacher, recipe, feed, splits, run, name, *rest, **more):
         began[name.partition("-")[0]] = {n: p.detach().clone() for n, p in net.named_parameters()}
 
     right = {"elsewhere": 0.0, "fresh": 1.0}
