@@ -18,8 +18,7 @@ from sartor.core.task import Task
 from sartor.costs.latency.cost import Latency, as_deployed
 from sartor.costs.macs import Macs
 from sartor.deploy.runtimes.base import Reference
-from sartor.deploy.timing import threads_of_torch
-from sartor.deploy.timing import InProcess, interleaved, polished
+from sartor.deploy.timing import InProcess, interleaved, polished, threads_of_torch
 from sartor.spaces.mobile.space import Mobile
 
 TASKS = {"tiny": Task(10, 8, 1), "small": Task(10, 32), "medium": Task(20, 64), "paper": Task(1000, 224)}

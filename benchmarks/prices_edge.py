@@ -26,8 +26,8 @@ from sartor.costs.macs import Macs
 from sartor.deploy import timing
 from sartor.deploy.probe import visit
 from sartor.deploy.runtimes.base import Reference
-from sartor.deploy.timing import threads_of_torch
 from sartor.deploy.runtimes.onnxruntime import OnnxRuntime
+from sartor.deploy.timing import threads_of_torch
 from sartor.spaces.edge.space import Edge
 
 

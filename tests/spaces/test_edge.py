@@ -71,6 +71,9 @@ def test_known_networks_have_their_familys_blocks_and_size():
     assert words["mobilenetv2-w24-s2"] == (
         "r64_s2_x4 stem24 mb3_e6_w24x2 mb3_e6_w48x3 mb3_e6_w96x4 mb3_e6_w192x3 head1280"
     )
+    assert words["latewidth8-w16-s2"] == "r64_s2_x3 stem16 res_w16x1 res_w32x1 res_w96x1 head0"
+    assert words["widening14-w32-s1"] == "r64_s1_x3 stem32 res_w32x2 res_w96x2 res_w192x2 head0"
+    assert not any(name.startswith("widening") and "-w48-" in name for name in words)  # there is no wider one
     assert "mb5_e6_se_w128x3" in words["mobilenetv3-w16-s2"]
     assert "mb5_e6_w128x4" in words["efficientnetlite-w16-s2"] and "_se" not in words["efficientnetlite-w16-s2"]
     assert "group_w128x5" in words["regnet-w16-s1"]
