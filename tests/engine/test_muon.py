@@ -89,3 +89,13 @@ def test_the_iteration_on_squares_gives_the_same_matrices():
     x = torch.randn(2, 16, 144)
     x = x / x.norm(dim=(1, 2), keepdim=True)
     torch.testing.assert_close(_factor(x @ x.mT) @ x, _turned(x), atol=2e-4, rtol=0)
+
+
+@pytest.mark.parametrize("shape", [(96, 200), (200, 96), (100, 100), (64, 200)])
+def test_large_matrices_in_half_precision_come_out_alike(shape):
+    torch.manual_seed(5)
+    x = torch.randn(2, *shape)
+    whole, half = orthogonal(x), orthogonal(x, half=True)
+    assert half.dtype == torch.float32
+    far = ((half - whole).norm() / whole.norm()).item()
+    assert (0 < far < 0.03) if min(shape) >= 96 else far == 0

@@ -209,6 +209,8 @@ def test_of_every_family_the_largest_landmarks_inside():
     assert next(iter(largest(archs, [LIMIT], close))) == "res2-s1"
     assert next(iter(largest(archs, [LIMIT], close, work=work))) == "res6-s1"  # about as large, and half the work
     assert next(iter(largest(archs, [LIMIT], macs, work=work))) == "res2-s1"  # three times as large
+    work = Quadratic(SIZES, 0.0, {0: np.where(np.arange(SIZES[0]) == 6, 1.0, 1.1)})
+    assert next(iter(largest(archs, [LIMIT], close, work=work))) == "res2-s1"  # a fifth larger for a tenth more work
     assert next(iter(largest(archs, [LIMIT], None))) == "res6-s1"  # where nothing is counted, the dearest
     assert largest({"res9-s1": archs["res9-s1"]}, [LIMIT], None) == {}
 

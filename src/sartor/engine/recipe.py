@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from sartor.core.config import check
 from sartor.core.errors import BadInput
 from sartor.data.augment import Strength
+from sartor.engine import half
 from sartor.engine.muon import Muon, inner
 
 _PARTS = 4  # into which a network is divided by depth
@@ -93,7 +94,10 @@ class Recipe:
                 moved = [p for p in layers if id(p) in turned]
                 groups.append({"params": moved, "weight_decay": 0.0, **told, **own, "orthogonal": True})
         kind = Muon if self.muon else torch.optim.SGD
-        return kind(groups, self.lr, self.momentum, nesterov=self.momentum > 0, foreach=True)
+        made = kind(groups, self.lr, self.momentum, nesterov=self.momentum > 0, foreach=True)
+        if isinstance(made, Muon):
+            made.half = self.mixed and next(net.parameters()).device.type == "cpu" and half.computed()
+        return made
 
     def _by_depth(self, net: nn.Module) -> list[tuple[float, bool, list[nn.Parameter]]]:
         """The trained parameters from the first to the last: their share of the rate, and whether a head goes first."""

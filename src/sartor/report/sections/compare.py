@@ -16,7 +16,7 @@ def compare(files: Files) -> dict[str, Any] | None:
     """Words, the table and the chart of accuracy against cost; before a comparison, how to have one."""
     found = files.own(CompareFile)
     if found is None:
-        return None if files.config.method is None else {"hint": here(files, "sh"), "known": _known(files)}
+        return None if files.config.method is None else {"hint": Html(here(files, "sh")), "known": _known(files)}
     trained = ranked(found)
     costs = [found.axis, *(n for n in found.kinds if n != found.axis)]
     units = {n: Unit.of([e.costs[n] for e in trained if n in e.costs], found.kinds[n]) for n in costs}
