@@ -76,6 +76,7 @@ def test_a_whole_run_has_every_section(fabricate):
     assert 'id="architecture"' in page
     assert 'id="budget"' in page
     assert len(page) < 200_000
+    assert "sartor compare" in text and "<span" not in text  # no markup that was taken for text
 
 
 def test_nothing_is_loaded_from_elsewhere(fabricate):
