@@ -1,7 +1,7 @@
 import json
-import signal
 
 import pytest
+import quick
 import torch
 from safetensors.torch import save_file
 from torch import nn
@@ -116,43 +116,54 @@ def test_a_failed_save_keeps_the_old_file(good):
     assert json.dumps([p.name for p in good.parent.iterdir()]) == '["x.safetensors"]'
 
 
-@pytest.fixture
-def terminated():
-    """SIGTERM like Ctrl-C, as the command line has it."""
+INTERRUPTED = """
+import signal
+from pathlib import Path
 
-    def stop(*_):
-        raise KeyboardInterrupt
+import torch
 
-    before = signal.signal(signal.SIGTERM, stop)
-    yield
-    signal.signal(signal.SIGTERM, before)
+from sartor.engine import checkpoint
+
+path = Path("state")
+checkpoint.save(path, {"a": torch.ones(2)})
+real = checkpoint.safe_open
 
 
-def test_a_signal_while_a_file_is_read_is_no_damage(tmp_path, monkeypatch, terminated):
-    """Torch turns what a handler raises inside it into an error of its own."""
-    checkpoint.save(tmp_path / "state", {"a": torch.ones(2)})
-    real = checkpoint.safe_open
+def stop(*_):
+    raise KeyboardInterrupt
 
-    class Interrupted:
-        def __init__(self, *given):
-            self.file = real(*given).__enter__()
 
-        def __enter__(self):
-            return self
+class Interrupted:
+    def __init__(self, *given):
+        self.file = real(*given).__enter__()
 
-        def __exit__(self, *error):
-            return None
+    def __enter__(self):
+        return self
 
-        def get_tensor(self, name):
-            try:
-                signal.raise_signal(signal.SIGTERM)
-            except KeyboardInterrupt:
-                raise TypeError("could not determine the shape of object type 'UntypedStorage'") from None
-            return self.file.get_tensor(name)
+    def __exit__(self, *error):
+        return None
 
-        def __getattr__(self, name):
-            return getattr(self.file, name)
+    def get_tensor(self, name):
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        except KeyboardInterrupt:  # as torch turns what a handler raises inside it into an error of its own
+            raise TypeError("could not determine the shape of object type 'UntypedStorage'") from None
+        return self.file.get_tensor(name)
 
-    monkeypatch.setattr(checkpoint, "safe_open", Interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        checkpoint.load(tmp_path / "state")
+    def __getattr__(self, name):
+        return getattr(self.file, name)
+
+
+signal.signal(signal.SIGTERM, stop)
+checkpoint.safe_open = Interrupted
+try:
+    checkpoint.load(path)
+except KeyboardInterrupt:
+    print("stopped")
+"""
+
+
+def test_a_signal_while_a_file_is_read_is_no_damage(tmp_path):
+    """In a process of its own: one that came through would end those that run the tests."""
+    done = quick.run(["-c", INTERRUPTED], tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "stopped\n", "")
