@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import quick
 import torch
 from torch import nn
 
@@ -86,6 +87,25 @@ def test_a_network_is_timed_under_each(net):
     for name in ("openvino", "litert"):
         pytest.importorskip(PACKAGES[name])
         assert Latency(runtime=name, verify_s=0.02).measure(net, (3, 12, 10)).value > 0
+
+
+SIGNALLED = """
+import signal
+from torch import nn
+from sartor.costs.latency.cost import Latency
+
+net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten(), nn.Linear(800, 5)).eval()
+Latency(runtime="openvino", verify_s=0.02).measure(net, (3, 12, 12))
+signal.signal(signal.SIGTERM, lambda *_: print("heard", flush=True))
+signal.raise_signal(signal.SIGTERM)
+"""
+
+
+def test_a_process_that_timed_under_openvino_still_hears_signals(tmp_path):
+    """OpenVINO lends a thread the stack that handlers run on, and takes it back with its last object."""
+    pytest.importorskip("openvino")
+    done = quick.run(["-c", SIGNALLED], tmp_path)
+    assert (done.returncode, done.stdout.split()) == (0, ["heard"]), done.stderr
 
 
 def test_batch_and_threads_are_part_of_the_device(net):

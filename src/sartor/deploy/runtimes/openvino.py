@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, final
 
@@ -32,8 +33,7 @@ logits = net(pixels)[0]"""
 
     def prepare(self, model: nn.Module | Path, pixels: Pixels) -> Workload:
         """A compiled network with its input in place."""
-        openvino = require("openvino", "openvino")
-        core = openvino.Core()
+        openvino, core = require("openvino", "openvino"), _core()
         try:
             source = self.graph(model, pixels.shape[1:]) if isinstance(model, nn.Module) else str(model)
             read = core.read_model(source)
@@ -57,8 +57,18 @@ logits = net(pixels)[0]"""
         """OpenVINO's own two files, in the precision of the source."""
         openvino = require("openvino", "openvino")
         folder.mkdir(parents=True, exist_ok=True)
-        openvino.save_model(openvino.Core().read_model(str(source)), str(folder / "model.xml"), compress_to_fp16=False)
+        openvino.save_model(_core().read_model(str(source)), str(folder / "model.xml"), compress_to_fp16=False)
         return [folder / "model.xml", folder / "model.bin"]
+
+
+@cache
+def _core() -> Any:
+    """One for the life of the process.
+
+    Its CPU plugin gives the thread that loads it a stack for signal handlers, and frees it with the last core, whichever
+    thread drops that: a signal such as Ctrl-C then ended the process (SIGSEGV).
+    """
+    return require("openvino", "openvino").Core()
 
 
 PLUGIN = OpenVino
