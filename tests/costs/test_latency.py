@@ -281,3 +281,20 @@ def test_a_network_over_its_limit_waits_for_a_machine_as_fast_as_for_the_table(m
     found = Latency(moments=most).measure(nn.Identity(), (3, 8, 8), Occasion(limit=limit, say=said.append))
     assert len(said) == looks - 1
     assert found.value == (1.1, 1.08, 0.99)[looks - 1]
+
+
+def test_nobody_waits_for_a_better_moment_where_there_is_no_time_for_it(monkeypatch):
+    moments, asked = iter([(1.1, 1.5), (1.0, 1.4), (0.9, 1.3)]), []
+    monkeypatch.setattr(cost, "_PAUSE", 0.0)
+
+    def time(self, model, in_shape, table=None):
+        p50, drift = next(moments)
+        return Timing(p50, p50, p50, p50, 1, drift, drift)
+
+    def wait(seconds):
+        asked.append(seconds)
+        return len(asked) < 2
+
+    monkeypatch.setattr(Latency, "time", time)
+    found = Latency(verify_s=0.2).measure(nn.Identity(), (3, 8, 8), Occasion(say=lambda _: None, wait=wait))
+    assert (found.value, asked) == (1.0, [0.2, 0.2])

@@ -64,7 +64,8 @@ class Stub:
         kind = SimpleNamespace(show=str)
         cost = SimpleNamespace(kind=kind, correct=lambda table, arch, m, both: table.scaled(arch, m, both))
         silent, asked = SimpleNamespace(log=lambda text: None), SimpleNamespace(precision="float32")
-        self.context = SimpleNamespace(costs={"time": cost}, best=solve, run=silent, options=asked)
+        once = SimpleNamespace(views=1)
+        self.context = SimpleNamespace(costs={"time": cost}, best=solve, run=silent, options=asked, train=once)
         self.context.options.check_precision = lambda costs: None
         self.run = SimpleNamespace(path=Path("nowhere"), stages=dict)
         self.small = None  # of the predicted time, what 8 bits take

@@ -59,3 +59,11 @@ def test_an_attempt_that_ends_by_itself_says_so(tmp_path):
     known = run.load(ClockFile)
     assert known.spent >= 40
     assert 40 <= Clock(run, 100.0).spent < 42
+
+
+def test_waiting_for_a_quieter_machine_takes_a_small_part_of_the_time(tmp_path):
+    clock = Clock(Run(tmp_path, Reporter(silent=True)), 100.0)
+    assert [clock.wait(1.5) for _ in range(4)] == [True, True, False, False]
+    assert clock.wait(1.0)
+    endless = Clock(Run(tmp_path, Reporter(silent=True)), None)
+    assert all(endless.wait(1e6) for _ in range(3))

@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from sartor.core.views import told
 from sartor.report.files import Files
 from sartor.report.sections.headline import cautions
 from sartor.report.text import wilson
@@ -82,8 +83,9 @@ def _decision(result: Result) -> View:
     asked = {name: kinds[name].show(value) for name, value in found.budgets.items()}
     rows = [(name, asked.get(name, "-"), kinds[name].show(value)) for name, value in found.predicted.items()]
     yield table(("budget", "asked", "predicted"), rows)
-    told = {"score": f"{found.solution.score:.3f}, by {found.solution.solver}", "architecture": found.string}
-    yield facts(told | {"not trained": "the same command without --no-train goes on from here"})
+    more = {"score": f"{found.solution.score:.3f}, by {found.solution.solver}", "architecture": found.string}
+    more |= {} if found.views == 1 else {"views": told(found.views)}
+    yield facts(more | {"not trained": "the same command without --no-train goes on from here"})
 
 
 def certificate(path: Path, c: Certificate) -> View:
@@ -93,8 +95,9 @@ def certificate(path: Path, c: Certificate) -> View:
     proof = "proven the best by this score" if c.score.proven_optimal else gap
     files = Files.open(path)
     never = f" images: {files.origin.told()}" if files.origin else " images never searched on"
-    told = {
+    lines = {
         f"test {c.accuracy.metric}": f"{c.accuracy.test:.2f} % on {c.accuracy.test_images}{never}",
+        **_views(c),
         **_without_copies(c),
         **_started(c),
         **_precision(c),
@@ -104,9 +107,9 @@ def certificate(path: Path, c: Certificate) -> View:
         kendall, spearman = (
             f"{e.value:.2f} [{e.low:.2f}, {e.high:.2f}]" for e in (c.ranking.kendall, c.ranking.spearman)
         )
-        told["ranking"] = f"Kendall {kendall}, Spearman {spearman} on {c.ranking.networks} held-out networks"
-    told |= {"architecture": c.string, "time": _spent(files)}
-    yield table(("", ""), [*told.items(), *(("note", caution) for caution in cautions(files))])
+        lines["ranking"] = f"Kendall {kendall}, Spearman {spearman} on {c.ranking.networks} held-out networks"
+    lines |= {"architecture": c.string, "time": _spent(files)}
+    yield table(("", ""), [*lines.items(), *(("note", caution) for caution in cautions(files))])
     for title, name in (
         ("int8 model", "model/model_int8.onnx"),
         ("model", "model/model.onnx"),
@@ -125,6 +128,14 @@ def _spent(files: Files) -> str:
     listed["the rest"] = whole - known
     longest = sorted(listed.items(), key=lambda item: -item[1])
     return f"{span(whole)}: " + ", ".join(f"{name} {span(s)}" for name, s in longest if s >= 1)
+
+
+def _views(c: Certificate) -> dict[str, str]:
+    """Where the network looks at an image more than once."""
+    if c.views == 1:
+        return {}
+    alone = "" if c.accuracy.one_view is None else f"; the image alone: {c.accuracy.one_view:.2f} %"
+    return {"views": told(c.views) + alone}
 
 
 def _without_copies(c: Certificate) -> dict[str, str]:

@@ -150,14 +150,15 @@ class CostTable:
 class Occasion:
     """What is known where a network is measured.
 
-    `file` is its exported form where there is one, `table` what predicted it, `limit` what it may cost, and `say` tells
-    the person who waits.
+    `file` is its exported form where there is one, `table` what predicted it, `limit` what it may cost, `say` tells
+    the person who waits, and `wait` whether there is time for so many seconds of that.
     """
 
     file: Path | None = None
     table: CostTable | None = None
     limit: float | None = None
     say: Callable[[str], None] = print
+    wait: Callable[[float], bool] = lambda _: True
 
 
 ANY = Occasion()  # nothing is known

@@ -21,6 +21,7 @@ from sartor.core.task import Task
 from sartor.data import picture
 from sartor.data.base import Images, Index
 from sartor.deploy.module import INPUT, OUTPUT, Deployed, evaluating, onnx_graph, session
+from sartor.deploy.views import viewed
 from sartor.runs.directory import atomic, write_json
 from sartor.runs.schema import Preprocessing
 from sartor.runs.stopping import patiently
@@ -31,6 +32,7 @@ __all__ = [
     "OnnxModel",
     "INT8",
     "TUNED",
+    "as_described",
     "deployed_file",
     "metadata_of",
     "export_onnx",
@@ -182,6 +184,11 @@ def _few(names: Sequence[str], most: int = 3) -> str:
     )
 
 
+def as_described(net: nn.Module, told: Preprocessing) -> Deployed:
+    """A run's network with all that preprocessing.json says to be inside the model."""
+    return Deployed(viewed(net, told.views, told.image), told.normalisation.mean, told.normalisation.std).eval()
+
+
 def preprocessing(task: Task, mean: Sequence[float], std: Sequence[float]) -> dict[str, Any]:
     """What happens to an image before the network, in words and numbers, for preprocessing.json."""
     return {
@@ -197,10 +204,11 @@ def preprocessing(task: Task, mean: Sequence[float], std: Sequence[float]) -> di
 
 
 def write_preprocessing(
-    path: str | Path, task: Task, mean: Sequence[float], std: Sequence[float], names: Sequence[str]
+    path: str | Path, task: Task, mean: Sequence[float], std: Sequence[float], names: Sequence[str], views: int = 1
 ) -> None:
     """Write preprocessing.json, with the classes in the order of the logits, and the label files beside it."""
-    write_json(Path(path), {"format": Preprocessing.FORMAT, **preprocessing(task, mean, std), "labels": list(names)})
+    told = {"format": Preprocessing.FORMAT, **preprocessing(task, mean, std), "labels": list(names), "views": views}
+    write_json(Path(path), told)
     write_labels(Path(path).parent, names)
 
 

@@ -304,6 +304,22 @@ class _Builder:
         edges = [self.constant(np.array(v, np.int32)) for v in (begin, size)]
         self.add("SLICE", [x, *edges], out, "SliceOptions")
 
+    def on_Gather(self, node: Any) -> None:
+        """Rows, columns or channels by constant places."""
+        x, out, places = self.value(node.input[0]), self.tensor(node.output[0]), self.constants[node.input[1]]
+        axis = self.settings(node).get("axis", 0) % len(self.shape(x))
+        axis = _LAST.index(axis) if len(self.shape(x)) == 4 else axis
+        self.add("GATHER", [x, self.constant(places.astype(np.int32))], out, "GatherOptions", axis=axis)
+
+    def on_ReduceSum(self, node: Any) -> None:
+        """Over constant dimensions of what is no image."""
+        x, told = self.value(node.input[0]), self.settings(node)
+        if len(self.shape(x)) == 4:
+            raise BadInput("the LiteRT form of a network can have no sum over an image's dimensions yet.")
+        axes = self.constant(self.constants[node.input[1]].astype(np.int32))
+        out = self.tensor(node.output[0])
+        self.add("SUM", [x, axes], out, "ReducerOptions", keepDims=bool(told.get("keepdims", 1)))
+
     def on_Flatten(self, node: Any) -> None:
         """In ONNX's order, channels first."""
         x, out = self.value(node.input[0]), self.tensor(node.output[0])
@@ -312,6 +328,8 @@ class _Builder:
             order = self.constant(np.array(_FIRST, np.int32))
             x = self.add("TRANSPOSE", [x, order], self.between([shape[i] for i in _FIRST]), "TransposeOptions")
         flat = [-1, *self.shape(out)[1:]]  # of any batch
+        if len(flat) == 3:  # the batch is not the first dimension
+            flat = [int(n) for n in self.constants[node.input[1]]]
         self.add("RESHAPE", [x, self.constant(np.array(flat, np.int32))], out, "ReshapeOptions", newShape=flat)
 
     on_Reshape = on_Flatten

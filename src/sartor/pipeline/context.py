@@ -32,6 +32,7 @@ from sartor.data.open import open_data
 from sartor.data.split import split
 from sartor.deploy.module import Deployed
 from sartor.deploy.runtimes.base import Runtime
+from sartor.deploy.views import viewed
 from sartor.engine.device import Engine
 from sartor.engine.feed import Feed
 from sartor.engine.loggers import made_loggers
@@ -118,9 +119,9 @@ class Context:
         plug = self.options.solver
         return solve(problem, **plug.options) if plug.given == AUTO else plug.make(SOLVERS).solve(problem)
 
-    def deployed(self, net: nn.Module) -> Deployed:
-        """The network with its normalisation inside, on the CPU."""
-        return Deployed(copy.deepcopy(net).cpu().eval(), self.feed.mean, self.feed.std)
+    def deployed(self, net: nn.Module, views: int = 1) -> Deployed:
+        """The network with its normalisation and so many views of an image inside, on the CPU."""
+        return Deployed(viewed(copy.deepcopy(net).cpu().eval(), views, self.task.image), self.feed.mean, self.feed.std)
 
     def runtime(self) -> Runtime:
         """What the network is deployed under."""

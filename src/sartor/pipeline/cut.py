@@ -173,15 +173,17 @@ class Cut(ABC):
         every = [n for n in costs if costs[n].measured] + [n for n in costs if n == Cost.guide] + list(costs)
         return next(n for n in (*self.measured, *self.budgets, *every) if costs[n].sums)
 
-    def measure(self, name: str, net: nn.Module, table: CostTable | None = None, file: Path | None = None) -> Measured:
-        """What a network comes to as deployed: counted or measured once, for all processes."""
+    def measure(
+        self, name: str, net: nn.Module, table: CostTable | None = None, file: Path | None = None, views: int = 1
+    ) -> Measured:
+        """What a network comes to as deployed, with so many views: counted or measured once, for all processes."""
         c, found = self.context, None
         if c.run.writer:
             # Without a table it is the given network, from which shares become budgets.
             limit = None if table is None else self.budgets.get(name)
-            at = Occasion(file, table, limit, self.run.log)
+            at = Occasion(file, table, limit, self.run.log, c.clock.wait)
             cost = c.costs[name] if table is None else c.costs[name].in_precision(table.precision)
-            found = cost.measure(c.deployed(net), c.shape, at)
+            found = cost.measure(c.deployed(net, views), c.shape, at)
         agreed: Measured = c.engine.agree(found)
         return agreed
 
@@ -221,6 +223,11 @@ class Cut(ABC):
 def chosen(run: Run) -> Arch:
     """The architecture that the solve stage wrote."""
     return run.load(SolutionFile).arch
+
+
+def views(run: Run) -> int:
+    """How many views of an image it is to look at."""
+    return run.load(SolutionFile).views
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,9 +15,11 @@ from sartor.core.arch import Arch, canonical
 from sartor.core.errors import Infeasible, SolverError
 from sartor.core.quadratic import Largest, Limit, Quadratic, inside
 from sartor.core.units import TIME
+from sartor.core.views import told
 from sartor.costs.base import CostTable, Measured
 from sartor.pipeline import precision
-from sartor.pipeline.cut import Cut, chosen
+from sartor.pipeline.cut import Cut, chosen, views
+from sartor.pipeline.room import filled
 from sartor.runs.codec import encode
 from sartor.runs.schema import (
     FrontierFile,
@@ -81,17 +83,20 @@ def decide(cut: Cut) -> list[str]:
         log(f"{bits} is decided on: {why}")
     if bits not in found:
         raise failed[bits]
-    _once_more(cut, found[bits].arch)
+    room = filled(cut, found[bits].arch, found[bits].tables, found[bits].built)
+    if room.views > 1:
+        log(f"the budgets leave room for more views than one: {told(room.views)}")
+    _once_more(cut, found[bits].arch, room.views)
     for n, table in found[bits].tables.items():
         if table.corrections or table.precision == "int8" or (cut.run.path / f"{n}.json").exists():
             cut.keep(table)
-    told = {"precision": bits, "why": why, "compared": encode(compared)}
-    return _write_decision(cut, goal, found[bits], told)
+    more = {"precision": bits, "why": why, "compared": encode(compared), **vars(room)}
+    return _write_decision(cut, goal, found[bits], more)
 
 
-def _once_more(cut: Cut, arch: Arch) -> None:
-    """Where another network was decided on before: what was made of that one is made again."""
-    if "train" in cut.run.stages() and chosen(cut.run) != arch:
+def _once_more(cut: Cut, arch: Arch, looks: int) -> None:
+    """Where another network, or other views, were decided on before: what was made of that is made again."""
+    if "train" in cut.run.stages() and (chosen(cut.run), views(cut.run)) != (arch, looks):
         cut.run.forget(("train", "export", "verify"))
 
 
@@ -302,7 +307,8 @@ def _write_decision(cut: Cut, goal: Quadratic, fits: Fitting, more: Mapping[str,
     cut.run.record(SolutionFile, {
         "budgets": dict(cut.budgets), "solution": {**solution.to_json(), "picks": list(arch.picks)},
         "architecture": arch.named(cut.space.choices), "string": cut.space.describe(arch),
-        "drawing": drawing.to_json(), "predicted": {n: t.form(arch) for n, t in tables.items()}, "built": fits.built,
+        "drawing": drawing.to_json(),
+        "predicted": {n: more["times"].get(n, 1.0) * t.form(arch) for n, t in tables.items()},
         "corrections": [entry for n in corrected for entry in tables[n].corrections], **more,
     })  # fmt: skip
     own = cut.decided(arch) + ["frontier.json"] * cut.traded
@@ -328,8 +334,14 @@ def _write_frontier(cut: Cut, goal: Quadratic, tables: Mapping[str, CostTable]) 
 
 
 def learn(cut: Cut) -> None:
-    """After a verification over the limit: correct the tables by what was measured."""
+    """After a verification over the limit: correct the tables by what was measured, unless fewer views will do."""
     tables, arch, verified = cut.tables(), chosen(cut.run), cut.run.load(VerifyFile).costs
+    if views(cut.run) > 1:
+        over = " and ".join(
+            f"{n} is {tables[n].kind.show(e.measured)}" for n, e in verified.items() if e.holds is False
+        )
+        cut.context.run.log(f"as deployed with {views(cut.run)} views, {over}: over the budget; it will have fewer")
+        return
     for name in [n for n, e in verified.items() if e.holds is False]:
         amount, show = verified[name].measured, tables[name].kind.show
         if not cut.context.costs[name].measured:

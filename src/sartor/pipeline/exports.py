@@ -25,7 +25,7 @@ from sartor.core.errors import BadInput, RunError, SartorError, nearest
 from sartor.core.registry import RUNTIMES
 from sartor.core.task import Task
 from sartor.data.open import open_data
-from sartor.deploy.export import INT8, Deployed, OnnxModel
+from sartor.deploy.export import INT8, Deployed, OnnxModel, as_described
 from sartor.deploy.runtimes.base import Runtime
 from sartor.report.card import card
 from sartor.runs.codec import to_file
@@ -51,7 +51,7 @@ def export(
         _refuse(run)
         told, images = run.load(Preprocessing), _images(Run(base), data)
         task = Run(base).load(SplitsFile).task
-        deployed = Deployed(network(), told.normalisation.mean, told.normalisation.std).eval()
+        deployed = as_described(network(), told)
         with _folder(run.path) as tmp:
             made = {
                 str(kind.form or name): _made(run, task, kind, deployed, images, tmp) for name, kind in kinds.items()

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, final
 
 from sartor.core.config import check
+from sartor.core.views import VIEWS
 from sartor.engine.recipe import ELSEWHERE, MUON, Recipe
 from sartor.methods.base import Effort
 
@@ -31,12 +32,13 @@ class Final(Recipe):
     images: Literal["all", "train"] = "all"  # the validation images have done their work when the decision is made
     start: Literal["inherited", "fresh"] = "inherited"  # from the search's weights, where it left any
     teacher: bool = False  # the search's heaviest network, which a time makes no better than its students
+    views: int = 1  # of an image, at most, that the deployed network averages over, where budgets leave room: 1, 2, 6
     teaching: float = 0.0  # share of the time for training a wide network, which is then imitated; 0: none
     fixed: tuple[str, ...] = ()  # what stays as it is, however long the training and wherever from
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check(self, "train.", teaching=">= 0 < 1")
+        check(self, "train.", teaching=">= 0 < 1", views=">= 1")
 
 
 def preset(effort: Effort, device: str, paper: Mapping[str, Any], images: int) -> dict[str, Any]:
@@ -50,7 +52,8 @@ def preset(effort: Effort, device: str, paper: Mapping[str, Any], images: int) -
     sizes = (256, 128, 64) if device == "cuda" else (64, 64, 32)
     batch = next(size for size, least in zip(sizes, (4000, 1000, 0), strict=True) if images >= least)
     rate = 0.4 * batch / 256
-    usual = {"epochs": 0, "batch": batch, "lr": rate, "weight_decay": 5e-4, "augment": "light", "mixed": True}
+    usual = {"epochs": 0, "batch": batch, "lr": rate, "weight_decay": 5e-4, "augment": "light", "mixed": True,
+             "views": max(VIEWS)}  # fmt: skip
     # What makes short trainings better was not measured on a GPU; a CPU would train a teacher for too few epochs.
     short = {"muon": MUON * rate, "small": _SMALL, "whiten": True}
     return {**usual, **({"teaching": _TEACHING} if device == "cuda" else short)}

@@ -26,7 +26,7 @@ from sartor.deploy.module import onnx_graph
 from sartor.deploy.quantise import sketched
 from sartor.pipeline import quantising
 from sartor.pipeline.context import Context
-from sartor.pipeline.cut import Cut
+from sartor.pipeline.cut import Cut, views
 from sartor.pipeline.judging import evaluated
 from sartor.pipeline.options import Plug
 from sartor.pipeline.quantising import LOSS, Quantised
@@ -174,7 +174,7 @@ def _export(cut: Cut) -> None:
     files = {"float32": deployed_file(run.path), "int8": run.path / INT8}
     with atomic(files["int8"]) as tmp:
         tmp.write_bytes(made.graph)
-    compared, timings = _timed(cut, c.deployed(cut.trained()), files)
+    compared, timings = _timed(cut, c.deployed(cut.trained(), views(run)), files)
     against = _against(made, compared)
     used = small and (c.options.precision == "int8" or against is None)
     why = (against or "as accurate and faster") if small else run.load(SolutionFile).why or "float32 was decided on"

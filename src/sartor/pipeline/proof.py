@@ -133,7 +133,7 @@ def optimum(d: Decision, rules: tuple[Limit, ...] | None, seconds: float) -> Ite
     arch = d.solution.arch
     yield close("solution.json: the score of its network", _score(goal, d.learnt, arch, told.score), told.score)
     yield same("solution.json: its network by name", arch.named(d.learnt.choices), dict(d.solution.architecture))
-    predicted = {n: t.form(arch) for n, t in d.tables.items()}
+    predicted = {n: d.solution.times.get(n, 1.0) * t.form(arch) for n, t in d.tables.items()}
     yield same("solution.json: costs predicted", sorted(predicted), sorted(d.solution.predicted))
     for name in sorted(predicted.keys() & d.solution.predicted.keys()):
         yield close(f"solution.json: {name} predicted", predicted[name], d.solution.predicted[name])

@@ -20,7 +20,7 @@ from sartor.deploy.quantise import WAYS, Way, quantised
 from sartor.engine.network import Masks, train_network
 from sartor.engine.rounding import rounding
 from sartor.pipeline.context import Context
-from sartor.pipeline.cut import Cut, chosen
+from sartor.pipeline.cut import Cut, chosen, views
 from sartor.runs.schema import TrainingFile
 
 LOSS = 0.5  # points of accuracy on validation images that 8 bits may cost where nobody asked for them
@@ -123,7 +123,7 @@ def _tuned(cut: Cut, bits: int, choosing: Index) -> Quantised:
     )  # fmt: skip  # small steps of plain descent, in which only what 8 bits round is rounded
     with rounding(net):
         train_network(net, None, recipe, c.feed, c.splits, run, f"int8-{cut.phase(chosen(run))}", masks)
-    export_onnx(c.deployed(net), c.task, run.path / TUNED, metadata_in(deployed_file(run.path)))
+    export_onnx(c.deployed(net, views(run)), c.task, run.path / TUNED, metadata_in(deployed_file(run.path)))
     return replace(as_int8(c, run.path / TUNED, bits, choosing), tuned=True)
 
 

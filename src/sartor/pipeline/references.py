@@ -52,7 +52,9 @@ def measured(d: Decision) -> Iterator[Line]:
     yield same("verify.json: costs", sorted(d.tables), sorted(told.costs))
     for name in sorted(told.costs.keys() & d.tables.keys()):
         entry, table = told.costs[name], d.tables[name]
-        yield close(f"verify.json: {name} predicted", table.form(arch), entry.predicted)
+        yield close(
+            f"verify.json: {name} predicted", d.solution.times.get(name, 1.0) * table.form(arch), entry.predicted
+        )
         yield same(f"verify.json: {name} is a {table.kind.name}", encode(table.kind), encode(entry.kind))
         limit = d.solution.budgets.get(name)
         holds = None if limit is None else held(entry.measured, limit, entry.slowed)

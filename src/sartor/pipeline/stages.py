@@ -28,7 +28,7 @@ from sartor.deploy.export import (
 from sartor.methods.base import Gauge
 from sartor.pipeline import ancestry, decision, precision
 from sartor.pipeline.context import Context, Search
-from sartor.pipeline.cut import Cut, FitCut, chosen
+from sartor.pipeline.cut import Cut, FitCut, chosen, views
 from sartor.runs.codec import encode
 from sartor.runs.directory import Run, sha256
 from sartor.runs.progress import Bar, span
@@ -157,22 +157,23 @@ def _gauged(cut: Cut, tables: Mapping[str, CostTable], arch: Arch) -> Gauged:
 
 def export(cut: Cut) -> list[str]:
     """Everything a person needs to deploy the network, in one folder."""
-    c, arch, folder = cut.context, chosen(cut.run), cut.run.path / "model"
+    c, arch, looks, folder = cut.context, chosen(cut.run), views(cut.run), cut.run.path / "model"
     if c.run.writer:
         net = cut.trained()
         save_weights(net, folder / "weights.safetensors")
         # The certificate, which is made later, has the same two hashes, and this file's own.
         hashes = {"weights_sha256": sha256(folder / "weights.safetensors"), "data_sha256": c.images.digest()}
         told = metadata_of(c.task, c.images.class_names, **hashes, **_heat(cut.run))
-        error = export_onnx(c.deployed(net), c.task, folder / "model.onnx", told)
+        error = export_onnx(c.deployed(net, looks), c.task, folder / "model.onnx", told)
         write_predict(folder / "predict.py")
-        write_preprocessing(folder / "preprocessing.json", c.task, c.feed.mean, c.feed.std, c.images.class_names)
+        names = c.images.class_names
+        write_preprocessing(folder / "preprocessing.json", c.task, c.feed.mean, c.feed.std, names, looks)
         cut.run.record(ModelFile, {
             **cut.described(), "task": c.task.to_json(), "architecture": arch.named(cut.space.choices),
             "picks": list(arch.picks), "string": cut.space.describe(arch), "onnx_error": error,
         })  # fmt: skip
-    names = ("model.onnx", "weights.safetensors", "arch.json", "preprocessing.json", "labels.json", "labels.txt")
-    return [*(f"model/{name}" for name in (*names, "predict.py")), *precision.export(cut)]
+    files = ("model.onnx", "weights.safetensors", "arch.json", "preprocessing.json", "labels.json", "labels.txt")
+    return [*(f"model/{name}" for name in (*files, "predict.py")), *precision.export(cut)]
 
 
 def _heat(run: Run) -> dict[str, str]:
@@ -191,7 +192,7 @@ def _slowed(cut: Cut, name: str, measured: float) -> Slowed | None:
     before, limit = cut.run.load(SolutionFile).built.get(name), cut.budgets[name]
     if before is None or measured <= limit:
         return None
-    now = cut.measure(name, cut.network(chosen(cut.run)), cut.tables()[name]).value
+    now = cut.measure(name, cut.network(chosen(cut.run)), cut.tables()[name], views=views(cut.run)).value
     if now <= before or not held(measured, limit, slowed := Slowed(before, now)):
         return None
     show = cut.context.costs[name].kind.show
@@ -207,11 +208,11 @@ def verify(cut: Cut) -> list[str]:
 
     On a device that is not there nothing can be measured: then what its profile predicts stands there, and says so.
     """
-    c, tables, arch = cut.context, cut.tables(), chosen(cut.run)
+    c, tables, decided = cut.context, cut.tables(), cut.run.load(SolutionFile)
     net, found, file = cut.trained(), {}, deployed_file(cut.run.path)
     for name, table in tables.items():
-        live, predicted = c.costs[name].live, table.form(arch)
-        measured = cut.measure(name, net, table, file) if live else Measured.exact(predicted)
+        live, predicted = c.costs[name].live, decided.times.get(name, 1.0) * table.form(decided.arch)
+        measured = cut.measure(name, net, table, file, decided.views) if live else Measured.exact(predicted)
         entry: dict[str, Any] = {
             "kind": table.kind.to_json(), "predicted": predicted, "measured": measured.value, **measured.details,
             "device": dict(table.device) or None, "on_device": live if c.costs[name].measured else None,

@@ -15,14 +15,14 @@ import numpy as np
 from torch import nn
 
 from sartor.core.arch import Arch
+from sartor.deploy.views import viewed
 from sartor.engine import checkpoint
 from sartor.engine.evaluate import accuracy, outputs
 from sartor.engine.network import Masks, settle_norms, train_network
 from sartor.engine.seeding import seeded
 from sartor.engine.whitening import held
 from sartor.pipeline import starting
-from sartor.pipeline.context import Context
-from sartor.pipeline.cut import Cut, chosen
+from sartor.pipeline.cut import Cut, chosen, views
 from sartor.pipeline.final import suited
 from sartor.pipeline.judging import evaluated, seen
 from sartor.pipeline.quantising import held_out
@@ -48,6 +48,8 @@ def train(cut: Cut) -> list[str]:
         c.run.log(f"this network was trained before, in {known.path}: its weights are taken")
         files = [name for name in files if (known.path / name).is_file()]  # older runs have no evaluation
         _copy(known, cut.run, files)
+        if views(known) != views(cut.run):
+            _judge_again(cut, known)
         return files
     with seeded(c.seeds.number("network")):
         begin = cut.start(arch)
@@ -87,7 +89,7 @@ def train(cut: Cut) -> list[str]:
         "history": history, "seconds": time.monotonic() - start, "inherited_val_accuracy": before, "kept": kept,
         "metric": c.task.metric, "val_accuracy": after, "teacher": teacher and teacher.told,
         "held_out": len(kept_out) or None, "started": started and encode(started),
-        **_tested(c, cut.run, net, everything), **begin.facts,
+        **_tested(cut, net, everything), **begin.facts,
     })  # fmt: skip
     if c.run.writer:
         checkpoint.save(cut.run.path / "model/trained.safetensors", net.state_dict())
@@ -115,11 +117,13 @@ def _plans(cut: Cut) -> list[Path]:
     return sorted(p for p in cut.run.path.glob("search/network-*.plan.json") if p.name != own)
 
 
-def _tested(c: Context, run: Run, net: nn.Module, everything: bool) -> dict[str, Any]:
-    """What the network gets right of the test images; all about it goes into evaluation.json."""
-    net.eval()
-    val = None if everything else outputs(net, c.feed, c.splits.val)
-    told, found = evaluated(c, outputs(net, c.feed, c.splits.test), val)
+def _tested(cut: Cut, net: nn.Module, everything: bool) -> dict[str, Any]:
+    """What the network gets right of the test images with all its views; all about it goes into evaluation.json."""
+    c, run = cut.context, cut.run
+    looking = c.engine.place(viewed(net, views(run), c.task.image)).eval()
+    val = None if everything else outputs(looking, c.feed, c.splits.val)
+    told, found = evaluated(c, outputs(looking, c.feed, c.splits.test), val)
+    found["one_view_accuracy"] = None if looking is net else accuracy(net, c.feed, c.splits.test)
     if run.writer:
         run.save(told)
     if "unseen_accuracy" in found:
@@ -129,6 +133,15 @@ def _tested(c: Context, run: Run, net: nn.Module, everything: bool) -> dict[str,
             f"nearly, one that was trained on: {found['unseen_accuracy']:.2f} %"
         )
     return found
+
+
+def _judge_again(cut: Cut, known: Run) -> None:
+    """A network that was trained for another budget and has other views here."""
+    net, told = cut.network(chosen(cut.run)), known.load(TrainingFile)
+    net.load_state_dict(checkpoint.load(known.path / "model/trained.safetensors"))
+    found = _tested(cut, cut.context.engine.place(net), told.val_accuracy is None)
+    if cut.run.writer:
+        cut.run.save(replace(told, **found))
 
 
 def _trained_before(cut: Cut, arch: Arch) -> Run | None:

@@ -25,7 +25,7 @@ from sartor.data.base import Images, Index
 from sartor.data.naming import refuse_code
 from sartor.data.open import open_data
 from sartor.deploy.count import counted
-from sartor.deploy.export import INT8, TUNED, Deployed, OnnxModel, deployed_file, read_safetensors
+from sartor.deploy.export import INT8, TUNED, OnnxModel, as_described, deployed_file, read_safetensors
 from sartor.deploy.module import evaluating
 from sartor.deploy.quantise import farthest
 from sartor.engine import checkpoint
@@ -201,8 +201,8 @@ def _rebuilt(f: Folders, network: Callable[[], nn.Module], built: list[nn.Module
             yield unknown("the rebuilt network", str(error))
             return
         raise
-    pre, shape, path = f.cut.load(Preprocessing).normalisation, _shape(f), f.cut.path / "model/model.onnx"
-    deployed = Deployed(net, pre.mean, pre.std)
+    shape, path = _shape(f), f.cut.path / "model/model.onnx"
+    deployed = as_described(net, f.cut.load(Preprocessing))
     built.append(deployed)
     for name, entry in f.cut.load(VerifyFile).costs.items():
         if name in COSTS.names() and COSTS[name].again():

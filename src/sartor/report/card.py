@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+from sartor.core.views import told
 from sartor.report.files import Files
 from sartor.report.sections.headline import cautions
 from sartor.runs.schema import Certificate, ExportedForm, ExportFile, Preprocessing
@@ -67,6 +68,8 @@ def _about(c: Certificate, spec: Preprocessing) -> Iterator[str]:
     data, device = c.data, ", ".join(f"{k} {v}" for k, v in c.device.items())
     yield f"An image classifier ({len(spec.labels)} classes), cut to its budgets and trained by Sartor."
     yield f"Architecture: `{c.string}`."
+    if c.views > 1:
+        yield f"Views: {told(c.views)}."
     yield ""
     counts = f"{data.train} images to train on, {data.validation} to decide, {c.accuracy.test_images} to test"
     yield f"Data: {data.name}, {counts}."

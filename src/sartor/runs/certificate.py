@@ -53,6 +53,7 @@ def certificate(base: Run, cut: Run) -> Certificate:
             balanced=small.balanced_accuracy if small else training.balanced_accuracy,
             per_class=small.per_class if small else training.per_class,
             unseen=small.unseen_accuracy if small else training.unseen_accuracy,
+            one_view=None if small else training.one_view_accuracy,
         ),
         score=Proof(
             method=score.method,
@@ -87,6 +88,7 @@ def certificate(base: Run, cut: Run) -> Certificate:
         files=_listed(cut),
         search=None if base.path == cut.path else _listed(base, ("data", "costs", "search")),
         origin=ancestry(None, origin, training.started),
+        views=solution.views,
     )
 
 

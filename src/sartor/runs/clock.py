@@ -15,6 +15,7 @@ from sartor.runs.codec import RunFile
 from sartor.runs.directory import Run
 
 _BEAT = 1.0  # seconds
+_WAITING = 0.04  # of the time: what may be spent on waiting for a busy machine, in all
 
 
 @final
@@ -34,7 +35,7 @@ class Clock:
 
     def __init__(self, run: Run, seconds: float | None, began: float | None = None) -> None:
         self.run, self.seconds = run, seconds
-        self._start = time.monotonic() if began is None else began
+        self._start, self._waited = time.monotonic() if began is None else began, 0.0
 
     @cached_property
     def _before(self) -> float:
@@ -82,6 +83,13 @@ class Clock:
     def spent(self) -> float:
         """Seconds of work so far, those of earlier attempts among them."""
         return self._before + time.monotonic() - self._start
+
+    def wait(self, seconds: float) -> bool:
+        """Whether there is time to wait so long for a quieter machine; it is then counted as spent on that."""
+        if self.seconds is not None and self._waited + seconds > _WAITING * self.seconds:
+            return False
+        self._waited += seconds
+        return True
 
     @property
     def left(self) -> float:

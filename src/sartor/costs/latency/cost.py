@@ -107,8 +107,8 @@ class Latency(Cost):
         """The median of a network's calls; on a machine much slower than for the table, wait for a better moment first.
 
         The reference workload tells a busy machine from a slow network. Where the network is over its `limit`, a
-        machine that is a little slower is waited for too: that may be all there is to it. After a few moments the
-        calmest one counts.
+        machine that is a little slower is waited for too: that may be all there is to it. After a few moments, or where
+        there is no time for more, the calmest one counts.
         """
         model = at.file if at.file is not None and self.deployed_under().exported else net
         timings: list[Timing] = []
@@ -117,6 +117,8 @@ class Latency(Cost):
             drift = timings[-1].drift
             over = at.limit is not None and timings[-1].p50 > at.limit
             if drift is None or drift < (_SLOWER if over else _BUSY) or len(timings) >= self.moments:
+                break
+            if not at.wait(_PAUSE + self.verify_s):
                 break
             where = "this machine" if self.target == "local" else self.target
             at.say(f"{where} runs {drift:.2f} times slower than when the table was made: waiting for a better moment")

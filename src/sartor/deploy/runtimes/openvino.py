@@ -65,8 +65,8 @@ logits = net(pixels)[0]"""
 def _core() -> Any:
     """One for the life of the process.
 
-    Its CPU plugin gives the thread that loads it a stack for signal handlers, and frees it with the last core, whichever
-    thread drops that: a signal such as Ctrl-C then ended the process (SIGSEGV).
+    Its CPU plugin gives the thread that loads it a stack for signal handlers, and frees it with the last core,
+    whichever thread drops that: a signal such as Ctrl-C then ended the process (SIGSEGV).
     """
     return require("openvino", "openvino").Core()
 

@@ -88,6 +88,8 @@ def _embedded(data: dict[str, Any]) -> Html:
 def _figure(files: Files, data: dict[str, Any], start: int, kind: Kind) -> Html:
     cost, score = data["cost"], data["score"]
     mine, worth = files.solution.predicted.get(data["axis"]), files.solution.solution.score
+    if mine is not None:  # the frontier's networks look at an image once
+        mine /= files.solution.times.get(data["axis"], 1.0)
     xs = Scale.around([*cost, *([mine] if mine is not None else [])], 0.04)
     ys = Scale.around([*score, worth], 0.08)
     unit = Unit.of(cost, kind)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sartor.core.units import BYTES, TIME
+from sartor.core.views import told
 from sartor.report.files import Files
 from sartor.report.text import Unit, amount, number, percent_suffix, wilson
 from sartor.runs.progress import span
@@ -46,7 +47,7 @@ def headline(files: Files) -> dict[str, Any]:
         "spoken": spoken,
         "budgets": budgets,
         "others": _others(files),
-        "facts": [f for f in (_accuracy(files), _precision(files), _proof(files), _order(files)) if f],
+        "facts": [f for f in (_accuracy(files), _views(files), _precision(files), _proof(files), _order(files)) if f],
         "cautions": cautions(files),
     }
 
@@ -99,6 +100,16 @@ def _accuracy(files: Files) -> dict[str, str] | None:
     never = files.origin.told() if files.origin else "none of them was searched or trained on"
     more = f"95 % interval {100 * low:.1f} to {100 * high:.1f} %; {never}"
     return {"value": text, "label": f"of {count} test images right", "more": more}
+
+
+def _views(files: Files) -> dict[str, str] | None:
+    """Where the network looks at an image more than once."""
+    training, count = files.own(TrainingFile), files.solution.views
+    if count == 1:
+        return None
+    alone = training.one_view_accuracy if training else None
+    more = told(count) + ("" if alone is None else f"; the image alone: {alone:.1f} % right")
+    return {"value": f"{count} views", "label": "of every image, in one call", "more": more}
 
 
 def _precision(files: Files) -> dict[str, str] | None:

@@ -72,6 +72,8 @@ class SolutionFile(RunFile):
     precision: str | None = None  # in which it is to be deployed; None in older runs
     why: str | None = None  # in that one, where there was a choice
     compared: Mapping[str, Compared] = field(default_factory=dict)  # both of the best network in 8 bits, by cost
+    views: int = 1  # of an image, over which the deployed network averages
+    times: Mapping[str, float] = field(default_factory=dict)  # as much as the table says costs are with all views
 
     @property
     def arch(self) -> Arch:
@@ -121,6 +123,7 @@ class TrainingFile(RunFile):
     unseen_accuracy: float | None = None  # without test images that equal, or nearly, one that was trained on
     held_out: int | None = None  # validation images that were not trained on, though the others were: they judge 8 bits
     started: Started | None = None  # what it took of weights learnt elsewhere
+    one_view_accuracy: float | None = None  # where it is deployed with several views: of the test images themselves
 
 
 @dataclass(frozen=True)
@@ -295,6 +298,7 @@ class Preprocessing(RunFile):
     normalisation: Normalisation
     labels: tuple[str, ...]
     task: Task | None = None  # None in runs that knew one kind only
+    views: int = 1  # of an image, taken and averaged over inside the model
 
     def __post_init__(self) -> None:
         Task(len(self.labels), self.image, self.channels)  # refuses what cannot be

@@ -27,6 +27,7 @@ class Accuracy:
     balanced: float | None = None  # the mean over the classes of the test images
     per_class: tuple[float | None, ...] | None = None
     unseen: float | None = None  # of the test images without those that equal, or nearly, one that was trained on
+    one_view: float | None = None  # where it is deployed with several: of the image alone
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,7 @@ class Certificate(RunFile):
     files: Mapping[str, str] | None = None  # the sha256 of every file that it vouches for; None in older ones
     search: Mapping[str, str] | None = None  # likewise of the search's folder, where this is a further budget of it
     origin: Ancestry | None = None  # weights learnt elsewhere that it started from
+    views: int = 1  # of an image, over which the network averages
 
 
 @dataclass(frozen=True)
