@@ -62,8 +62,8 @@ def test_an_attempt_that_ends_by_itself_says_so(tmp_path):
 
 
 def test_waiting_for_a_quieter_machine_takes_a_small_part_of_the_time(tmp_path):
-    clock = Clock(Run(tmp_path, Reporter(silent=True)), 100.0)
+    clock = Clock(Run(tmp_path), 100.0)
     assert [clock.wait(1.5) for _ in range(4)] == [True, True, False, False]
     assert clock.wait(1.0)
-    endless = Clock(Run(tmp_path, Reporter(silent=True)), None)
+    endless = Clock(Run(tmp_path), None)
     assert all(endless.wait(1e6) for _ in range(3))
