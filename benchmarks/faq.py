@@ -36,6 +36,7 @@ def beside(path: Path) -> list[str]:
     for e in sorted(tried, key=lambda e: -e["accuracy"]):
         own = e is comparison["own"]
         name = "**what Sartor delivered**" if own else e["name"] + ("" if e["searched"] else f" (`{e['network']}`)")
+        name += f", {e['views']} views" if e.get("views", 1) > 1 else ""
         cost = f"{e['costs'][comparison['axis']]:.3g}" + (" ms" if comparison["axis"] == "latency" else "")
         lines.append(f"| {name} | {e['accuracy']:.1f} % | {cost} | {e['seconds']:.0f} s |")
     return [*lines, "", *found["verdict"]]

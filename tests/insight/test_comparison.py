@@ -1,5 +1,7 @@
 import math
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from sartor.core.units import COUNT
@@ -19,6 +21,17 @@ def test_luck_is_the_standard_error_of_a_difference_of_two_shares():
     assert luck(c, c.own, c.rivals[0]) == pytest.approx(196 * math.sqrt(2 * 0.9 * 0.1 / 1000), rel=0.01)
     assert luck(compared(100.0, 100.0), c.own, c.rivals[0]) > 0
     assert luck(compared(90.0, 90.0, metric="mean average precision"), c.own, c.rivals[0]) is None
+
+
+def test_luck_of_the_same_images_is_that_of_those_which_only_one_gets_right():
+    """Against resampling: 1,000 images of which 50 and 60 are apart, drawn again 20,000 times."""
+    c = compared(90.0, 91.0)
+    rival = replace(c.rivals[0], apart=(60, 50))
+    rng = np.random.default_rng(0)
+    differences = rng.choice([1, -1, 0], size=(20_000, 1000), p=[0.06, 0.05, 0.89]).mean(1)
+    assert luck(c, c.own, rival) == pytest.approx(196 * differences.std(), rel=0.02)
+    assert luck(c, c.own, rival) < luck(c, c.own, c.rivals[0])
+    assert luck(c, c.own, replace(rival, apart=(0, 0))) > 0
 
 
 @pytest.mark.parametrize(

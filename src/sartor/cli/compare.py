@@ -40,7 +40,7 @@ def view(found: CompareFile, path: Path) -> show.View:
     for e in ranked(found):
         amounts = [found.kinds[n].show(e.costs[n]) if n in e.costs else "-" for n in costs]
         trained = "-" if e.seconds is None else f"{e.seconds:.0f} s"
-        name = e.name if e.searched else f"{e.name}: {e.network}"  # a searched network's description is long
+        name = f"{e.name}: {e.described}" if e.described else e.name
         rows.append((f"{e.accuracy:.2f} %", *amounts, trained, name))
     yield show.table((found.metric, *costs, "trained", "network"), rows)
     yield from (f"{e.name}: {e.missing}" for e in found.rivals if e.missing is not None)

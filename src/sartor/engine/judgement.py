@@ -81,6 +81,7 @@ def judged(
         counts=tuple(counts(truth, task.classes).tolist()), per_class=tuple(task.by_class(found, labels.cpu())),
         confusion=_confusion(task, chances, truth), reliability=trust,
         mistakes=tuple(_mistakes(task, chances, truth, images, index)),
+        right=None if truth.ndim > 1 else np.packbits(chances.argmax(1) == truth).tobytes().hex(),
     )  # fmt: skip
 
 

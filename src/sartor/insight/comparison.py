@@ -17,13 +17,17 @@ def ranked(c: CompareFile) -> list[Contestant]:
 
 
 def luck(c: CompareFile, one: Contestant, other: Contestant) -> float | None:
-    """The least difference in points that chance alone seldom gives (95 %): two shares of the same number of images.
+    """The least difference in points that chance alone seldom gives (95 %).
 
-    Both networks see the same images, so their luck is partly common: this is on the careful side. A metric that is
-    no share of images has no such formula.
+    Both networks see the same images, so what counts are those that only one of them gets right (matched pairs, half an
+    image added to each of the four cells: Agresti and Min 2005). Where that is not known, they count as two shares of
+    as many images, which is on the careful side. A metric that is no share of images has no such formula.
     """
     if c.metric != "accuracy" or not c.test_images:
         return None
+    if (apart := (one.apart or other.apart) if c.own in (one, other) else None) is not None:
+        alone, beside, count = apart[0] + 0.5, apart[1] + 0.5, c.test_images + 2
+        return 100 * _SURE * math.sqrt(alone + beside - (alone - beside) ** 2 / count) / count
     shares = [(e.accuracy or 0.0) / 100 for e in (one, other)]
     # Nobody right or wrong on all images is not certainty: Agresti and Caffo's two more of either kind.
     rough = [(s * c.test_images + 1) / (c.test_images + 2) for s in shares]

@@ -11,6 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sartor.core.errors import Infeasible, RunError
 from sartor.core.units import DURATION
 from sartor.pipeline import stages
@@ -20,7 +23,15 @@ from sartor.pipeline.order import report, until_it_fits
 from sartor.pipeline.rivals import Rival, groups
 from sartor.runs.directory import Run, search_of
 from sartor.runs.progress import Reporter
-from sartor.runs.schema import CompareFile, Contestant, SolutionFile, SplitsFile, TrainingFile, VerifyFile
+from sartor.runs.schema import (
+    CompareFile,
+    Contestant,
+    EvaluationFile,
+    SolutionFile,
+    SplitsFile,
+    TrainingFile,
+    VerifyFile,
+)
 
 _OWN = "this run"
 
@@ -54,6 +65,7 @@ def compare(
         for n, rival in enumerate(rivals, start=1):
             run.reporter.say(f"compare, {n} of {len(rivals)}: {rival.group.name}")
             results.append(_result(rival))
+        results = [_paired(run, rival, result) for rival, result in zip(rivals, results, strict=True)]
         training, searched = run.load(TrainingFile), context.run.stages()["search"].seconds
         run.save(CompareFile(
             budgets=budgets, axis=cut.axis, kinds={n: e.kind for n, e in run.load(VerifyFile).costs.items()},
@@ -84,11 +96,28 @@ def _result(rival: Rival) -> Contestant:
 
 
 def _contestant(run: Run, name: str, searched: bool) -> Contestant:
-    training, verified = run.load(TrainingFile), run.load(VerifyFile)
+    training, verified, decided = run.load(TrainingFile), run.load(VerifyFile), run.load(SolutionFile)
     return Contestant(
-        name, run.load(SolutionFile).string, searched, training.test_accuracy,
+        name, decided.string, searched, training.test_accuracy,
         {n: e.measured for n, e in verified.costs.items()}, training.seconds, len(training.history),
+        views=decided.views,
     )  # fmt: skip
+
+
+def _paired(run: Run, rival: Rival, result: Contestant) -> Contestant:
+    """With the test images that only one of the two gets right, where both files tell image by image."""
+    own, other = (_right(of) for of in (run, rival.run))
+    if result.missing is not None or own is None or other is None or len(own) != len(other):
+        return result
+    return replace(result, apart=(int((other & ~own).sum()), int((own & ~other).sum())))
+
+
+def _right(run: Run) -> NDArray[np.bool_] | None:
+    """Which test images a network gets right."""
+    told = run.load(EvaluationFile) if (run.path / EvaluationFile.NAME).is_file() else None
+    if told is None or told.right is None:
+        return None
+    return np.unpackbits(np.frombuffer(bytes.fromhex(told.right), np.uint8), count=told.images).astype(bool)
 
 
 def _slug(name: str) -> str:

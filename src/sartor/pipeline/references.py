@@ -107,6 +107,10 @@ def evaluated(d: Decision) -> Iterator[Line]:
                (told.classes, told.images))  # fmt: skip
     if told.confusion is not None:
         right = sum(n for a, b, n in told.confusion if a == b)
+        if told.right is not None:
+            bits = bytes.fromhex(told.right)
+            known = (sum(byte.bit_count() for byte in bits), len(bits)) == (right, -(-told.images // 8))
+            yield same("evaluation.json: as many images right as by its confusions", True, known)
         yield same("evaluation.json: its confusions are all images", told.images, sum(n for *_, n in told.confusion))
         yield close("evaluation.json: its confusions give the accuracy", 100 * right / max(1, told.images), told.value)
     divisor = OnnxModel(d.f.cut.path / "model/model.onnx").temperature

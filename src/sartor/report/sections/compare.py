@@ -23,7 +23,7 @@ def compare(files: Files) -> dict[str, Any] | None:
     rows = [
         {
             "name": e.name,
-            "network": _network(e),
+            "network": e.described,
             "own": e is found.own,
             "accuracy": f"{e.accuracy:.1f} %",
             "costs": [units[n].show(e.costs[n]) if n in e.costs else "–" for n in costs],
@@ -60,11 +60,6 @@ def _known(files: Files) -> str | None:
     )
 
 
-def _network(e: Contestant) -> str:
-    """Its name; the description of a searched network would fill the page."""
-    return "" if e.searched else e.network
-
-
 def _figure(found: CompareFile, trained: list[Contestant], unit: Unit) -> Html | None:
     """Accuracy against the limited cost, the run's network as a diamond."""
     points = [(e, e.costs[found.axis] / unit.size, e.accuracy or 0.0) for e in trained if found.axis in e.costs]
@@ -77,9 +72,7 @@ def _figure(found: CompareFile, trained: list[Contestant], unit: Unit) -> Html |
     if limit is not None:
         plot.upright(limit / unit.size, "budget")
     others = [(e, x, y) for e, x, y in points if e is not found.own]
-    titles = [
-        f"{e.name} {'' if e.searched else e.network}: {number(y)} %, {number(x)} {unit.name}" for e, x, y in others
-    ]
+    titles = [f"{e.name} {e.described}: {number(y)} %, {number(x)} {unit.name}" for e, x, y in others]
     plot.dots([(x, y) for _, x, y in others], "dots big", titles)
     for e, x, y in points:
         if e is found.own:

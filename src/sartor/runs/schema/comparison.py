@@ -22,6 +22,16 @@ class Contestant:
     seconds: float | None = None  # of training
     epochs: int | None = None
     missing: str | None = None
+    views: int = 1  # of an image, over which it averages
+    apart: tuple[int, int] | None = (
+        None  # test images that it alone gets right, and those that the run's own alone does
+    )
+
+    @property
+    def described(self) -> str:
+        """Which network it is, as far as its name does not say: the description of a searched one would fill a page."""
+        parts = [] if self.searched or not self.network else [self.network]
+        return ", ".join([*parts, *([f"{self.views} views"] if self.views > 1 else [])])
 
 
 @dataclass(frozen=True)

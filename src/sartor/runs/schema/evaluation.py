@@ -10,6 +10,8 @@ from sartor.core.errors import BadInput, RunError
 from sartor.runs.codec import RunFile
 from sartor.runs.schema.shapes import Floats, Ints
 
+_HEX = "0123456789abcdef"
+
 
 @dataclass(frozen=True)
 class Reliability:
@@ -60,10 +62,13 @@ class EvaluationFile(RunFile):
     confusion: tuple[tuple[int, int, int], ...] | None  # (class, taken for, images); None where labels are several
     reliability: Reliability
     mistakes: tuple[Mistake, ...]
+    right: str | None = None  # a bit an image in hexadecimal, the first image's foremost; None where labels are several
 
     def __post_init__(self) -> None:
         if not len(self.classes) == len(self.counts) == len(self.per_class):
             raise BadInput(f"there must be one count and one value for each of {len(self.classes)} classes.")
+        if self.right is not None and (len(self.right) != 2 * -(-self.images // 8) or self.right.strip(_HEX)):
+            raise BadInput(f"right must be a bit for each of {self.images} images in hexadecimal digits.")
 
     @classmethod
     def deployed(cls, folder: Path) -> type[EvaluationFile]:
