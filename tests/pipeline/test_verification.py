@@ -221,7 +221,12 @@ FORGERIES = {
         "its confusions give the accuracy"),
     "accuracy, everywhere": Forgery(
         both(says("training.json", "test_accuracy", value=100.0), says("evaluation.json", "value", value=100.0),
-             says("evaluation.json", "confusion", value=[[0, 0, 9]])), "test accuracy", needs=DATA),
+             says("evaluation.json", "confusion", value=[[0, 0, 9]]), says("evaluation.json", "right", value="ff80")),
+        "test accuracy", needs=DATA),
+    "accuracy, but not which images are right": Forgery(
+        both(says("training.json", "test_accuracy", value=100.0), says("evaluation.json", "value", value=100.0),
+             says("evaluation.json", "confusion", value=[[0, 0, 9]])), "as many images right as by its confusions"),
+    "an image that is neither right nor wrong": Forgery(says("evaluation.json", "right", value="ffx0"), "files: eval"),
     "the temperature": Forgery(says("evaluation.json", "reliability", "temperature", value=3.0), "the temperature"),
     "a class": Forgery(says("evaluation.json", "per_class", 0, value=100.0), "class by class"),
     "metric": Forgery(says("training.json", "metric", value="mean average precision"), "what is measured"),

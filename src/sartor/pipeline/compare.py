@@ -114,7 +114,8 @@ def _paired(run: Run, rival: Rival, result: Contestant) -> Contestant:
 
 def _right(run: Run) -> NDArray[np.bool_] | None:
     """Which test images a network gets right."""
-    told = run.load(EvaluationFile) if (run.path / EvaluationFile.NAME).is_file() else None
+    path = run.path / EvaluationFile.NAME
+    told = run.load(EvaluationFile).checked(path) if path.is_file() else None
     if told is None or told.right is None:
         return None
     return np.unpackbits(np.frombuffer(bytes.fromhex(told.right), np.uint8), count=told.images).astype(bool)

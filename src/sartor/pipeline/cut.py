@@ -179,8 +179,10 @@ class Cut(ABC):
         """What a network comes to as deployed, with so many views: counted or measured once, for all processes."""
         c, found = self.context, None
         if c.run.writer:
-            # Without a table it is the given network, from which shares become budgets.
-            limit = None if table is None else self.budgets.get(name)
+            # Without a table it is the given network, from which shares become budgets. Views that are tried may well
+            # be over: nobody waits for a machine on which they might not be.
+            tried = table is None or (views > 1 and file is None)
+            limit = None if tried else self.budgets.get(name)
             at = Occasion(file, table, limit, self.run.log, c.clock.wait)
             cost = c.costs[name] if table is None else c.costs[name].in_precision(table.precision)
             found = cost.measure(c.deployed(net, views), c.shape, at)

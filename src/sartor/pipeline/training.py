@@ -22,6 +22,7 @@ from sartor.engine.network import Masks, settle_norms, train_network
 from sartor.engine.seeding import seeded
 from sartor.engine.whitening import held
 from sartor.pipeline import starting
+from sartor.pipeline.context import Context
 from sartor.pipeline.cut import Cut, chosen, views
 from sartor.pipeline.final import suited
 from sartor.pipeline.judging import evaluated, seen
@@ -89,7 +90,7 @@ def train(cut: Cut) -> list[str]:
         "history": history, "seconds": time.monotonic() - start, "inherited_val_accuracy": before, "kept": kept,
         "metric": c.task.metric, "val_accuracy": after, "teacher": teacher and teacher.told,
         "held_out": len(kept_out) or None, "started": started and encode(started),
-        **_tested(cut, net, everything), **begin.facts,
+        **_tested(c, cut.run, net, everything, views(cut.run)), **begin.facts,
     })  # fmt: skip
     if c.run.writer:
         checkpoint.save(cut.run.path / "model/trained.safetensors", net.state_dict())
@@ -117,10 +118,9 @@ def _plans(cut: Cut) -> list[Path]:
     return sorted(p for p in cut.run.path.glob("search/network-*.plan.json") if p.name != own)
 
 
-def _tested(cut: Cut, net: nn.Module, everything: bool) -> dict[str, Any]:
+def _tested(c: Context, run: Run, net: nn.Module, everything: bool, looks: int = 1) -> dict[str, Any]:
     """What the network gets right of the test images with all its views; all about it goes into evaluation.json."""
-    c, run = cut.context, cut.run
-    looking = c.engine.place(viewed(net, views(run), c.task.image)).eval()
+    looking = net.eval() if looks == 1 else c.engine.place(viewed(net, looks, c.task.image)).eval()
     val = None if everything else outputs(looking, c.feed, c.splits.val)
     told, found = evaluated(c, outputs(looking, c.feed, c.splits.test), val)
     found["one_view_accuracy"] = None if looking is net else accuracy(net, c.feed, c.splits.test)
@@ -137,9 +137,9 @@ def _tested(cut: Cut, net: nn.Module, everything: bool) -> dict[str, Any]:
 
 def _judge_again(cut: Cut, known: Run) -> None:
     """A network that was trained for another budget and has other views here."""
-    net, told = cut.network(chosen(cut.run)), known.load(TrainingFile)
+    c, net, told = cut.context, cut.network(chosen(cut.run)), known.load(TrainingFile)
     net.load_state_dict(checkpoint.load(known.path / "model/trained.safetensors"))
-    found = _tested(cut, cut.context.engine.place(net), told.val_accuracy is None)
+    found = _tested(c, cut.run, c.engine.place(net), told.val_accuracy is None, views(cut.run))
     if cut.run.writer:
         cut.run.save(replace(told, **found))
 

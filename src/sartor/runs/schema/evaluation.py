@@ -67,8 +67,6 @@ class EvaluationFile(RunFile):
     def __post_init__(self) -> None:
         if not len(self.classes) == len(self.counts) == len(self.per_class):
             raise BadInput(f"there must be one count and one value for each of {len(self.classes)} classes.")
-        if self.right is not None and (len(self.right) != 2 * -(-self.images // 8) or self.right.strip(_HEX)):
-            raise BadInput(f"right must be a bit for each of {self.images} images in hexadecimal digits.")
 
     @classmethod
     def deployed(cls, folder: Path) -> type[EvaluationFile]:
@@ -76,11 +74,13 @@ class EvaluationFile(RunFile):
         return Int8EvaluationFile if (folder / Int8EvaluationFile.NAME).is_file() else cls
 
     def checked(self, path: Path) -> EvaluationFile:
-        """The same; a class that is none of the classes is refused by the name of the file."""
+        """The same; a class that is none of the classes, or no bit an image, is refused by the name of the file."""
         numbers = [k for a, b, _ in self.confusion or () for k in (a, b)]
         numbers += [k for m in self.mistakes for k in (*m.truth, *m.said)]
         if numbers and not 0 <= min(numbers) <= max(numbers) < len(self.classes):
             raise RunError(f"{path}: classes must be numbered 0 to {len(self.classes) - 1}, but others occur.")
+        if self.right is not None and (len(self.right) != 2 * -(-self.images // 8) or self.right.strip(_HEX)):
+            raise RunError(f"{path}: right must be a bit for each of {self.images} images in hexadecimal digits.")
         return self
 
     def confused(self) -> list[tuple[int, int, int]]:
