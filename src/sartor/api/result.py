@@ -107,7 +107,7 @@ class Result:
 
     @cached_property
     def model(self) -> nn.Module:
-        """The trained PyTorch network; its input is normalised images (see preprocessing.json)."""
+        """The trained PyTorch network; it takes normalised images, one view of each (see preprocessing.json)."""
         from sartor.compression.given import reopen
 
         self._checked("export")

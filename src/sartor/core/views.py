@@ -19,12 +19,17 @@ VIEWS: dict[int, tuple[View, ...]] = {
     2: tuple(View(0.5, 0, mirrored) for mirrored in (False, True)),
     6: tuple(View(0.125 if by else 0.25, by, mirrored) for by in (0, 1, -1) for mirrored in (False, True)),
 }
-_TOLD = {
+_EACH = {
     2: "the image and its mirror image",
     6: "the image as it is and moved by a pixel either way, each with its mirror image",
 }
 
 
+def each(count: int) -> str:
+    """What the views are, in words."""
+    return _EACH.get(count, "the image")
+
+
 def told(count: int) -> str:
-    """So many views in words."""
-    return f"{count} of each image, averaged inside the network: {_TOLD[count]}" if count in _TOLD else str(count)
+    """How many there are, and what they are."""
+    return f"{count} of each image, averaged inside the network: {each(count)}"

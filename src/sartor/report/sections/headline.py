@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sartor.core.units import BYTES, TIME
-from sartor.core.views import told
+from sartor.core.views import each
 from sartor.report.files import Files
 from sartor.report.text import Unit, amount, number, percent_suffix, wilson
 from sartor.runs.progress import span
@@ -108,7 +108,7 @@ def _views(files: Files) -> dict[str, str] | None:
     if count == 1:
         return None
     alone = training.one_view_accuracy if training else None
-    more = told(count) + ("" if alone is None else f"; the image alone: {alone:.1f} % right")
+    more = f"averaged inside the network: {each(count)}" + ("" if alone is None else f"; alone {alone:.1f} % right")
     return {"value": f"{count} views", "label": "of every image, in one call", "more": more}
 
 
