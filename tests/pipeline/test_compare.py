@@ -13,8 +13,9 @@ import sartor
 from sartor.core.errors import BadInput, MissingDependency, RunError
 from sartor.core.task import Task
 from sartor.pipeline import compare as order
-from sartor.pipeline import rivals
+from sartor.pipeline import rivals, training
 from sartor.pipeline.compare import compare
+from sartor.pipeline.final import suited
 from sartor.pipeline.rivals import Listed
 from sartor.runs.directory import Run
 from sartor.runs.progress import Reporter
@@ -51,7 +52,11 @@ def test_everything_is_trained_inside_the_budgets_and_told(finished, tmp_path):
     run = finished.copy(tmp_path / "mine")
     found = Run(start(run)).load(CompareFile)
     trained = {e.name: e for e in found.rivals if e.missing is None}
-    assert set(trained) == {"ResNet", *(f"{n} of the space" for n in ("smallest", "heaviest", "random 1", "random 2"))}
+    assert set(trained) == {
+        "ResNet",
+        "ResNet by a plain loop",
+        *(f"{n} of the space" for n in ("smallest", "heaviest", "random 1", "random 2")),
+    }
     assert trained["ResNet"].network == "resnet14-w12-s1"  # the largest of at most 150 K parameters
     for e in (*trained.values(), found.own):
         assert e.costs["params"] <= 150_000
@@ -59,7 +64,7 @@ def test_everything_is_trained_inside_the_budgets_and_told(finished, tmp_path):
         assert 0 <= e.accuracy <= 100
         assert e.seconds > 0
     assert found.budgets == {"latency": 50, "params": 150_000}
-    assert found.seconds == pytest.approx(1 / 5)
+    assert found.seconds == pytest.approx(1 / 6)
     assert trained["smallest of the space"].costs["macs"] < trained["random 1 of the space"].costs["macs"]
     heaviest = trained["heaviest of the space"].costs
     assert heaviest["macs"] >= max(trained[f"random {k} of the space"].costs["macs"] for k in (1, 2))
@@ -94,6 +99,24 @@ def test_what_was_trained_before_an_interruption_is_kept(finished, tmp_path, mon
     assert (run / CompareFile.NAME).exists()
     assert all(p.stat().st_mtime_ns == t for p, t in files.items())
     assert (run / "compare/macs.json").stat().st_mtime_ns == prices
+
+
+def test_one_is_trained_by_a_plain_loop(finished, tmp_path, monkeypatch, two):
+    """What stands in forty lines of PyTorch; all others have the run's recipe."""
+    run, recipes = finished.copy(tmp_path / "mine"), {}
+    real = training.train_network
+
+    def spied(net, teacher, recipe, feed, splits, run, *more):
+        recipes[run.path.name] = recipe
+        return real(net, teacher, recipe, feed, splits, run, *more)
+
+    monkeypatch.setattr(training, "train_network", spied)
+    start(run)
+    plain, usual = recipes["resnet-by-a-plain-loop"], recipes["resnet"]
+    assert usual.muon > 0 and usual.whiten and usual.mixed
+    assert not (plain.muon or plain.whiten or plain.mixed or plain.mix) and plain.augment == "light"
+    assert (plain.lr, plain.batch, plain.weight_decay) == (usual.lr, usual.batch, usual.weight_decay)
+    assert suited(plain, 500, 1000).augment == "light"  # however long it is
 
 
 def test_a_run_without_a_budget_is_compared_at_its_own_costs(tmp_path, two):

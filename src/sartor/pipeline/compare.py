@@ -19,6 +19,7 @@ from sartor.core.units import DURATION
 from sartor.pipeline import stages
 from sartor.pipeline.context import reopened
 from sartor.pipeline.cut import FitCut
+from sartor.pipeline.final import plainly
 from sartor.pipeline.order import report, until_it_fits
 from sartor.pipeline.rivals import Rival, groups
 from sartor.runs.directory import Run, search_of
@@ -55,7 +56,8 @@ def compare(
             found = groups(cut, budgets, timm, lambda n, done, total: bar.to(100 * done // total, n))
         # Rivals are deployed as the run's network is: whether 8 bits are worth it is decided.
         alike = replace(context, options=replace(context.options, precision=cut.precision))
-        rivals = [Rival(alike, run, g, budgets) for g in found]
+        by_hand = replace(alike, train=plainly(alike.train))
+        rivals = [Rival(by_hand if g.plain else alike, run, g, budgets) for g in found]
         seconds = run.load(TrainingFile).seconds
         if in_all is not None:
             seconds = in_all / max(1, sum(rival.possible for rival in rivals))

@@ -30,6 +30,7 @@ _FAMILIES = {
     "MobileNetV2": ("mobilenetv2", ""),
     "MobileNetV3": ("mobilenetv3", ""),
 }
+_PLAINLY = "ResNet"  # of these one is trained by a plain loop as well: what the recipe is worth
 _DRAWN, _KEPT = 4000, 200  # random networks that are drawn, and those among them that are looked at
 _LARGE = 64  # networks that use a budget up, of which the largest is taken
 _RANDOM = 2  # random networks of the run's own space
@@ -51,6 +52,7 @@ class Group:
     space: Listed
     tables: Mapping[str, CostTable]
     searched: bool = False  # from the space that the run searched
+    plain: bool = False  # trained without what makes the run's recipe better
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +120,8 @@ def groups(cut: FitCut, budgets: Mapping[str, float], timm: Sequence[str], tick:
     for title, entries in (*families.items(), *((f"timm {e.name}", [e]) for e in named)):
         keys = [e.key(cut.context.task) for e in entries]
         made.append(Group(title, Listed(tuple(entries)), {n: _part(t, keys) for n, t in tables.items()}))
-    return made + _searched(cut, budgets, names)
+    by_hand = [replace(g, name=f"{g.name} by a plain loop", plain=True) for g in made if g.name == _PLAINLY]
+    return made + by_hand + _searched(cut, budgets, names)
 
 
 def _priced(cut: FitCut, name: str, entries: list[Entry], tick: Tick) -> CostTable:
