@@ -227,6 +227,10 @@ FORGERIES = {
         both(says("training.json", "test_accuracy", value=100.0), says("evaluation.json", "value", value=100.0),
              says("evaluation.json", "confusion", value=[[0, 0, 9]])), "as many images right as by its confusions"),
     "an image that is neither right nor wrong": Forgery(says("evaluation.json", "right", value="ffx0"), "files: eval"),
+    "views, in the decision": Forgery(says("solution.json", "views", value=6), "the views of solution.json"),
+    "views, inside the model too": Forgery(
+        both(says("solution.json", "views", value=6), says("model/preprocessing.json", "views", value=6)),
+        "same logits"),
     "the temperature": Forgery(says("evaluation.json", "reliability", "temperature", value=3.0), "the temperature"),
     "a class": Forgery(says("evaluation.json", "per_class", 0, value=100.0), "class by class"),
     "metric": Forgery(says("training.json", "metric", value="mean average precision"), "what is measured"),

@@ -138,6 +138,7 @@ def model(d: Decision) -> Iterator[Line]:
         yield same("arch.json: the given network of config.toml", options.get("model"), told.given)
     yield same("arch.json: the task of splits.json", splits.task.to_json(), told.task.to_json())
     yield same("preprocessing.json: the classes of splits.json", splits.classes, pre.labels)
+    yield same("preprocessing.json: the views of solution.json", d.solution.views, pre.views)
     yield same("splits.json: as many classes as the task has", splits.task.classes, len(splits.classes))
     yield same("labels.json: the labels of preprocessing.json", list(pre.labels), read_json(folder / "labels.json"))
     lines = [" ".join(name.splitlines()) for name in pre.labels]
